@@ -1,0 +1,69 @@
+"""A generation and a mask -> the messages that are sent: spans are deleted from the real prompt, messages stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attr_core.errors import SegmentationError
+from attr_core.results import MaskArray
+from attr_core.types import Generation, Prompt, Segment
+
+__all__ = ["ablate", "ablations", "candidates"]
+
+
+def candidates(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """The segments that may be removed: the columns of every mask."""
+    return tuple(segment for segment in segments if not segment.fixed)
+
+
+def ablate(generation: Generation, segments: Sequence[Segment], mask: MaskArray) -> Prompt:
+    """The prompt with the segments whose mask is False deleted.
+
+    A message stays with its role, tool calls and ids while its content shrinks, to nothing if need be, so that no chat
+    template inserts a default and no tool result is orphaned. Separators and labels around a segment stay too.
+
+    Parameters
+    ----------
+    generation : Generation
+        Whose messages are cut.
+    segments : sequence of Segment, length n_segments
+        The columns of the mask.
+    mask : array of bool, shape (n_segments,)
+        True keeps.
+
+    Raises
+    ------
+    SegmentationError
+        The mask does not fit the segments, or a location lies outside its message.
+    """
+    if np.shape(mask) != (len(segments),):
+        raise SegmentationError(f"a mask of shape {np.shape(mask)} does not fit {len(segments)} segments")
+    cuts: dict[int, list[tuple[int, int]]] = {}
+    for segment, kept in zip(segments, mask, strict=True):
+        if not kept:
+            for location in segment.locations:
+                cuts.setdefault(location.message, []).append((location.start, location.end))
+    messages = list(generation.messages)
+    for index, spans in cuts.items():
+        if not 0 <= index < len(messages):
+            raise SegmentationError(f"a segment points at message {index}, but there are {len(messages)}")
+        messages[index] = replace(messages[index], content=_without(messages[index].content, spans, index))
+    return Prompt(tuple(messages), generation.tools)
+
+
+def ablations(generation: Generation, segments: Sequence[Segment], masks: MaskArray) -> list[Prompt]:
+    """:func:`ablate` for each row of ``masks`` ``(n_masks, n_segments)``."""
+    return [ablate(generation, segments, mask) for mask in masks]
+
+
+def _without(text: str, spans: list[tuple[int, int]], message: int) -> str:
+    kept, position = [], 0
+    for start, end in sorted(spans):
+        if not 0 <= start <= end <= len(text):
+            raise SegmentationError(f"span {start}:{end} lies outside message {message} of {len(text)} characters")
+        kept.append(text[position : max(start, position)])
+        position = max(position, end)
+    return "".join(kept) + text[position:]

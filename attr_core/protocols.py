@@ -1,0 +1,213 @@
+"""The seams: what an engine, a value function, an estimator and a judge must offer.
+
+All are structural: an object that has the methods fits. All calls are synchronous and batch-first; an engine owns its
+concurrency, retries and time limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attr_core.results import Estimate, FloatArray, MaskArray, Support
+from attr_core.types import Claim, Prompt, Segment, Target
+
+__all__ = [
+    "Capability",
+    "Completion",
+    "Embeds",
+    "Engine",
+    "Estimator",
+    "GatesGradients",
+    "Generates",
+    "Judge",
+    "Progress",
+    "Rendering",
+    "Renders",
+    "Sampling",
+    "Scores",
+    "ScoresHidden",
+    "TokenScores",
+    "ValueFunction",
+]
+
+Progress = Callable[[int, int], None]
+"""Called with (calls done, calls planned)."""
+
+
+class Capability(StrEnum):
+    """What an engine can do."""
+
+    GENERATE = "generate"
+    SCORE = "score"
+    SCORE_HIDDEN = "score_hidden"
+    GATE_GRADIENTS = "gate_gradients"
+    EMBED = "embed"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to generate; temperature 0 is greedy."""
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a model said, and the tokens it took (``None`` where the engine does not tell)."""
+
+    text: str
+    finish_reason: str | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenScores:
+    """Log-probabilities of one continuation under one prompt.
+
+    ``logprobs`` ``(n_tokens,)`` in nats, float64 and precise near 0 (a token's log-odds can be had from them);
+    ``offsets`` ``(n_tokens, 2)`` half-open characters into the continuation; ``tokens_in`` tokens forwarded.
+    """
+
+    logprobs: FloatArray
+    offsets: NDArray[np.int64]
+    tokens_in: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """A prompt as the model reads it. ``notes`` says where the template could not carry something."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    notes: tuple[str, ...] = field(default=())
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """A model attrkit can talk to.
+
+    ``spec`` names it in results (``hf:MODEL``); ``fingerprint`` is all that decides what it answers (model, revision,
+    dtype, template, endpoint), and keys the cache. The windows limit is ``max_context`` tokens, ``None`` if unknown.
+    """
+
+    @property
+    def spec(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def max_context(self) -> int | None: ...
+
+
+@runtime_checkable
+class Generates(Protocol):
+    """One completion per prompt, in order."""
+
+    def generate(self, prompts: Sequence[Prompt], sampling: Sampling = ...) -> list[Completion]: ...
+
+
+@runtime_checkable
+class Scores(Protocol):
+    """Token log-probabilities of ``continuation`` after each prompt, in order; all tokenised alike."""
+
+    def score(self, prompts: Sequence[Prompt], continuation: str) -> list[TokenScores]: ...
+
+
+@runtime_checkable
+class ScoresHidden(Protocol):
+    """As :class:`Scores`, with segments hidden in the cache of one prompt; masks are ``(n_masks, n_segments)``."""
+
+    def score_hidden(
+        self, prompt: Prompt, segments: Sequence[Segment], masks: MaskArray, continuation: str
+    ) -> list[TokenScores]: ...
+
+
+@runtime_checkable
+class GatesGradients(Protocol):
+    """Gradients of each target's log-odds by a gate on each segment.
+
+    ``gates`` ``(n_gates, n_segments)`` in (0, 1] -> ``(n_gates, n_targets, n_segments)``.
+    """
+
+    def gate_gradients(
+        self,
+        prompt: Prompt,
+        segments: Sequence[Segment],
+        gates: FloatArray,
+        continuation: str,
+        targets: Sequence[Target],
+    ) -> FloatArray: ...
+
+
+@runtime_checkable
+class Embeds(Protocol):
+    """Texts -> ``(n_texts, dim)``."""
+
+    def embed(self, texts: Sequence[str]) -> FloatArray: ...
+
+
+@runtime_checkable
+class Renders(Protocol):
+    """The prompt after the model's chat template."""
+
+    def render(self, prompt: Prompt) -> Rendering: ...
+
+
+@runtime_checkable
+class ValueFunction(Protocol):
+    """An oracle for v(S): the number obtained when only the segments in S are kept.
+
+    ``exact(masks)`` is mandatory: ``(n_masks, n_segments)`` bool -> ``(n_masks, n_targets)`` in ``unit``. Cheaper
+    fidelities (``hidden``, ``gradients``) are offered by having the method. ``floor`` is the smallest effect worth
+    naming, in ``unit``; ``knows_right`` says whether more is better for the user (then verdicts read helpful, harmful).
+    ``scales`` ``(n_targets,)`` is what a value is divided by to be comparable across targets (its tokens).
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def floor(self) -> float: ...
+    @property
+    def knows_right(self) -> bool: ...
+    @property
+    def n_segments(self) -> int: ...
+    @property
+    def n_targets(self) -> int: ...
+    @property
+    def scales(self) -> FloatArray: ...
+    def exact(self, masks: MaskArray) -> FloatArray: ...
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """Which subsets to measure and how to turn their values into effects.
+
+    ``n_masks(n_segments)`` is the most masks it asks for, the all-kept and all-removed rows included.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def estimand(self) -> str: ...
+    def n_masks(self, n_segments: int) -> int: ...
+    def estimate(self, value: ValueFunction, *, seed: int = 0) -> Estimate: ...
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Does each segment entail or contradict each claim?"""
+
+    def judge(
+        self, claims: Sequence[Claim], segments: Sequence[Segment], *, question: str | None = None
+    ) -> Support: ...
