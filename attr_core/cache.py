@@ -1,0 +1,339 @@
+"""Measured values by content: what was sent, to which engine, decides the key, so measuring again is free.
+
+It keeps what was measured (token log-probabilities, texts, vectors), never what was derived from it. Nothing of
+attrkit's own (metadata, segment ids) enters a key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attr_core._database import execute, insert, open_database, select
+from attr_core.errors import CacheError, ConfigurationError, InputError
+from attr_core.protocols import Completion, Sampling, TokenScores
+from attr_core.results import FloatArray
+from attr_core.types import Prompt
+
+__all__ = ["DEFAULT_MAX_BYTES", "Cache", "CacheStats", "cache_key"]
+
+DEFAULT_MAX_BYTES = 1_000_000_000
+"""Size of the stored values; ``ATTRKIT_CACHE_MAX_BYTES`` overrides it."""
+
+KEY_VERSION = 1
+"""Part of every key; raised when what a key stands for changes."""
+
+_ROW_OVERHEAD = 160  # bytes that SQLite spends on a row beside its value: the key twice, columns, index entries
+_TOUCH_SECONDS = 60.0  # a reader notes the use of an entry at most this often, so that reading rarely writes
+_PRUNE_TO = 0.9  # a full cache makes room for a while, not for one entry
+_LISTED = "(SELECT value FROM json_each(?))"
+_T = TypeVar("_T")
+_now: Callable[[], float] = time.time
+
+
+def cache_key(
+    kind: str,
+    fingerprint: str,
+    prompt: Prompt | str,
+    *,
+    continuation: str | None = None,
+    sampling: Sampling | None = None,
+    repeat: int = 0,
+) -> str:
+    """SHA-256 over exactly what is sent and to whom.
+
+    Parameters
+    ----------
+    kind : str
+        What is measured: ``"score"``, ``"generate"``, ``"embed"``.
+    fingerprint : str
+        The engine's.
+    prompt : Prompt or str
+        The messages and tool schemas as chat APIs take them, in their order (templates print schemas as they come); a
+        plain text where that is what is sent (embeddings).
+    continuation : str, optional
+        The text that is scored.
+    sampling : Sampling, optional
+        The parameters of a generation.
+    repeat : int
+        Tells apart several generations of one prompt.
+
+    Raises
+    ------
+    InputError
+        A tool schema holds what JSON cannot say.
+    """
+    sent = prompt if isinstance(prompt, str) else {"messages": prompt.to_chat(), "tools": list(prompt.tools)}
+    parameters = None if sampling is None else asdict(sampling) | {"temperature": float(sampling.temperature)}
+    parts = [KEY_VERSION, kind, fingerprint, sent, continuation, parameters, repeat]
+    try:
+        canonical = json.dumps(parts, ensure_ascii=False, separators=(",", ":"), default=_mapping)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the prompt cannot be sent as JSON ({error}); use plain values in tool schemas") from error
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """``n_bytes`` is what counts against ``max_bytes``; ``kinds`` says how many entries there are of each."""
+
+    n_entries: int
+    n_bytes: int
+    max_bytes: int
+    kinds: Mapping[str, int]
+
+
+class Cache:
+    """Measured values in SQLite, by :func:`cache_key`; usable from any thread and from several processes at once.
+
+    Getters return what is there, one query for all keys; a damaged entry counts as absent. Putters write all entries
+    in one transaction and, past ``max_bytes``, remove the least recently used ones.
+
+    Parameters
+    ----------
+    path : path, optional
+        As for :class:`attr_core.store.Store`, whose file it shares by default.
+    max_bytes : int, optional
+        Size cap of the values; by default ``ATTRKIT_CACHE_MAX_BYTES``, else 1 GB.
+
+    Raises
+    ------
+    CacheError
+        The file is not attrkit's database, or cannot be written.
+    ConfigurationError
+        The cap is not a non-negative whole number.
+
+    Examples
+    --------
+    >>> from attr_core.types import Message
+    >>> key = cache_key("generate", "test:scripted", Prompt((Message("user", "Say yes."),)), sampling=Sampling())
+    >>> with Cache(":memory:") as cache:
+    ...     cache.put_completions({key: Completion("yes")})
+    ...     cache.get_completions([key, "another"])[key].text
+    'yes'
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, max_bytes: int | None = None) -> None:
+        self.max_bytes = _cap(max_bytes)
+        self._database = open_database(path, error=CacheError)
+        self._room = 0  # bytes that may be written before the size is looked up again
+
+    @property
+    def path(self) -> str:
+        """The file, or ``":memory:"``."""
+        return self._database.path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        self._database.close()
+
+    def get_scores(self, keys: Iterable[str]) -> dict[str, TokenScores]:
+        """Token log-probabilities of the keys that are known, exactly as they were put."""
+        return self._get("scores", keys, _read_scores)
+
+    def put_scores(self, scores: Mapping[str, TokenScores]) -> None:
+        """Keep token log-probabilities."""
+        self._put("scores", scores, _write_scores)
+
+    def get_completions(self, keys: Iterable[str]) -> dict[str, Completion]:
+        """Completions of the keys that are known."""
+        return self._get("completions", keys, _read_completion)
+
+    def put_completions(self, completions: Mapping[str, Completion]) -> None:
+        """Keep completions."""
+        self._put("completions", completions, _write_completion)
+
+    def get_vectors(self, keys: Iterable[str]) -> dict[str, FloatArray]:
+        """Embeddings ``(dim,)``, float64, of the keys that are known, exactly as they were put."""
+        return self._get("vectors", keys, _read_vector)
+
+    def put_vectors(self, vectors: Mapping[str, FloatArray]) -> None:
+        """Keep embeddings ``(dim,)``."""
+        self._put("vectors", vectors, _write_vector)
+
+    def stats(self) -> CacheStats:
+        """How much is kept."""
+        sql = "SELECT kind, count(*) AS n, sum(size) AS size FROM measurements GROUP BY kind ORDER BY kind"
+        with self._database.reading() as db:
+            rows = select(db, sql)
+        return CacheStats(
+            n_entries=sum(row["n"] for row in rows),
+            n_bytes=sum(row["size"] for row in rows),
+            max_bytes=self.max_bytes,
+            kinds={row["kind"]: row["n"] for row in rows},
+        )
+
+    def clear(self) -> int:
+        """Remove all measured values, not the traces; how many there were."""
+        return self.prune(max_bytes=0)
+
+    def prune(self, *, max_bytes: int | None = None) -> int:
+        """Remove the least recently used values until the rest fits in ``max_bytes`` (by default the cache's cap).
+
+        Returns
+        -------
+        int
+            How many were removed.
+        """
+        target = self.max_bytes if max_bytes is None else _cap(max_bytes)
+        with self._database.writing() as db:
+            n_removed = _remove_oldest(db, target)
+        self._database.release_pages()
+        return n_removed
+
+    def _get(self, kind: str, keys: Iterable[str], read: Callable[[bytes], _T]) -> dict[str, _T]:
+        wanted = json.dumps(list(dict.fromkeys(keys)))  # one variable however many keys: SQLite limits their number
+        sql = f"SELECT key, value, checksum, used_at FROM measurements WHERE kind = ? AND key IN {_LISTED}"  # noqa: S608
+        with self._database.reading() as db:
+            rows = select(db, sql, [kind, wanted])
+        found = {}
+        for row in rows:
+            if isinstance(row["value"], bytes) and _checksum(row["key"], row["value"]) == row["checksum"]:
+                with contextlib.suppress(KeyError, TypeError, ValueError):  # damaged: measured again, overwritten then
+                    found[row["key"]] = read(row["value"])
+        now = _now()
+        self._touch([row["key"] for row in rows if row["key"] in found and row["used_at"] < now - _TOUCH_SECONDS], now)
+        return found
+
+    def _touch(self, keys: list[str], now: float) -> None:
+        if keys:
+            with contextlib.suppress(CacheError), self._database.writing() as db:  # what was found is good without it
+                sql = f"UPDATE measurements SET used_at = ? WHERE key IN {_LISTED}"  # noqa: S608
+                execute(db, sql, [now, json.dumps(keys)])
+
+    def _put(self, kind: str, values: Mapping[str, _T], write: Callable[[_T], bytes]) -> None:
+        if not values:
+            return
+        blobs = {key: write(value) for key, value in values.items()}
+        now = _now()
+        rows = [
+            {
+                "key": key,
+                "kind": kind,
+                "value": blob,
+                "checksum": _checksum(key, blob),
+                "size": len(blob) + _ROW_OVERHEAD,
+                "used_at": now,
+            }
+            for key, blob in blobs.items()
+        ]
+        with self._database.writing() as db:
+            insert(db, "measurements", rows, key=("key",))
+            self._room -= sum(map(len, blobs.values())) + _ROW_OVERHEAD * len(blobs)
+            if self._room < 0:
+                if _size(db) > self.max_bytes:
+                    _remove_oldest(db, int(self.max_bytes * _PRUNE_TO))
+                self._room = (self.max_bytes - _size(db)) // 8  # other processes write into the same file
+
+
+def _cap(max_bytes: int | None) -> int:
+    given = os.environ.get("ATTRKIT_CACHE_MAX_BYTES") if max_bytes is None else str(max_bytes)
+    if not given:
+        return DEFAULT_MAX_BYTES
+    if not given.isdecimal():
+        raise ConfigurationError(f"cache size {given!r} is not a whole number of bytes; write for example 1000000000")
+    return int(given)
+
+
+def _size(db: Any) -> int:
+    return int(select(db, "SELECT coalesce(sum(size), 0) AS size FROM measurements")[0]["size"])
+
+
+def _remove_oldest(db: Any, max_bytes: int) -> int:
+    sql = """DELETE FROM measurements WHERE key IN (
+        SELECT key FROM (
+            SELECT key, sum(size) OVER (ORDER BY used_at DESC, rowid DESC ROWS UNBOUNDED PRECEDING) AS total
+            FROM measurements)
+        WHERE total > ?)"""
+    return execute(db, sql, [max_bytes])
+
+
+def _checksum(key: str, blob: bytes) -> int:
+    return zlib.crc32(blob, zlib.crc32(key.encode("utf-8", "surrogatepass")))
+
+
+def _pack(header: Mapping[str, Any], arrays: Iterable[NDArray[Any]] = ()) -> bytes:
+    arrays = list(arrays)
+    layout = [[array.dtype.newbyteorder("<").str, list(array.shape)] for array in arrays]
+    head = json.dumps({**header, "arrays": layout}, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    bodies = (np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes() for array in arrays)
+    return b"".join([head, b"\n", *bodies])
+
+
+def _unpack(blob: bytes) -> tuple[dict[str, Any], list[NDArray[Any]]]:
+    head, _, body = blob.partition(b"\n")
+    header, arrays, start = json.loads(head.decode("utf-8", "surrogatepass")), [], 0
+    for name, shape in header.pop("arrays"):
+        dtype = np.dtype(name)
+        end = start + dtype.itemsize * math.prod(shape)
+        arrays.append(np.frombuffer(body[start:end], dtype=dtype).reshape(shape))  # ValueError where bytes are missing
+        start = end
+    if start != len(body):
+        raise ValueError("bytes are left over")
+    return header, arrays
+
+
+def _compact(array: Any, small: str, large: str) -> NDArray[Any]:
+    """The array in the smaller type where that loses nothing."""
+    wide = np.asarray(array, dtype=large)
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(small)
+    same = narrow.astype(large).tobytes() == wide.tobytes()  # bitwise: NaN and -0.0 too
+    return narrow if same else wide
+
+
+def _write_scores(scores: TokenScores) -> bytes:
+    logprobs, offsets = _compact(scores.logprobs, "<f4", "<f8"), _compact(scores.offsets, "<i4", "<i8")
+    return _pack({"tokens_in": int(scores.tokens_in)}, [logprobs, offsets])
+
+
+def _read_scores(blob: bytes) -> TokenScores:
+    header, (logprobs, offsets) = _unpack(blob)
+    if logprobs.dtype.kind != "f" or offsets.dtype.kind != "i" or offsets.shape != (*logprobs.shape, 2):
+        raise ValueError("not token scores")
+    return TokenScores(logprobs.astype(np.float64), offsets.astype(np.int64), header["tokens_in"])
+
+
+def _write_completion(completion: Completion) -> bytes:
+    return _pack(asdict(completion))
+
+
+def _read_completion(blob: bytes) -> Completion:
+    header, _ = _unpack(blob)
+    if not isinstance(header["text"], str):
+        raise TypeError("not a completion")
+    return Completion(**header)
+
+
+def _write_vector(vector: FloatArray) -> bytes:
+    return _pack({}, [_compact(vector, "<f4", "<f8")])
+
+
+def _read_vector(blob: bytes) -> FloatArray:
+    _, (vector,) = _unpack(blob)
+    if vector.dtype.kind != "f" or vector.ndim != 1:
+        raise ValueError("not a vector")
+    return vector.astype(np.float64)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")

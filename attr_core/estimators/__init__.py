@@ -1,0 +1,34 @@
+"""Estimators: which subsets to measure and how to turn their values into effects, one published method per file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attr_core.errors import ConfigurationError
+from attr_core.estimators.banzhaf import Banzhaf
+from attr_core.estimators.context_cite import ContextCite
+from attr_core.estimators.leave_one_out import LeaveOneOut
+from attr_core.estimators.shapley import Shapley
+from attr_core.protocols import Estimator
+
+__all__ = ["ESTIMATORS", "Banzhaf", "ContextCite", "LeaveOneOut", "Shapley", "estimator_named"]
+
+ESTIMATORS: Mapping[str, type[Estimator]] = {
+    "banzhaf": Banzhaf,
+    "context-cite": ContextCite,
+    "leave-one-out": LeaveOneOut,
+    "shapley": Shapley,
+}
+
+
+def estimator_named(name: str) -> Estimator:
+    """The estimator of that name with its defaults.
+
+    Raises
+    ------
+    ConfigurationError
+        There is none; the message lists them.
+    """
+    if name not in ESTIMATORS:
+        raise ConfigurationError(f"estimator {name!r} is unknown; choose {', '.join(sorted(ESTIMATORS))}")
+    return ESTIMATORS[name]()

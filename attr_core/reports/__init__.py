@@ -1,0 +1,1 @@
+"""Output forms of results, one per file."""

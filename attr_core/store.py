@@ -1,0 +1,333 @@
+"""Traces and results in SQLite, in tables that plain SQL can query.
+
+``trace_summaries`` is a view with one line per run; the tables are described in :mod:`attr_core._schema`. Text is
+stored as it is, except that NUL, U+001A and lone surrogates are escaped (U+001A and four hexadecimal digits) and read
+back exactly. Free-form metadata is kept as JSON; what JSON cannot say becomes its ``repr``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from attr_core import _trace_rows
+from attr_core._database import Database, execute, insert, open_database, select, unescape
+from attr_core._schema import RUN_TABLES
+from attr_core.errors import ConfigurationError, StoreError, TraceNotFoundError
+from attr_core.results import Attribution
+from attr_core.types import Trace
+
+__all__ = ["SHORTEST_PREFIX", "Store", "TraceSummary"]
+
+SHORTEST_PREFIX = 4
+"""Characters of an id that are enough, where only one trace starts with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSummary:
+    """One line about a trace. ``query`` is the last user turn where the trace names none."""
+
+    id: str
+    started: datetime | None
+    query: str | None
+    answer: str | None
+    model: str | None
+    framework: str | None
+    status: str
+    n_generations: int
+    n_documents: int
+    n_attributions: int
+
+
+class Store:
+    """Traces and attributions in one SQLite file; usable from any thread and from several processes at once.
+
+    Parameters
+    ----------
+    path : path, optional
+        The file, made where there is none; ``":memory:"`` keeps everything in memory. By default ``ATTRKIT_DB``, else
+        ``~/.attrkit/attrkit.db``.
+
+    Raises
+    ------
+    StoreError
+        The file is not attrkit's database, or cannot be written.
+
+    Examples
+    --------
+    >>> trace = Trace.from_messages([{"role": "user", "content": "When did it open?"}], "In 1911.")
+    >>> with Store(":memory:") as store:
+    ...     store.save(trace) == trace.id, store.get(trace.id) == trace, store.last().answer
+    (True, True, 'In 1911.')
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self._database = open_database(path)
+
+    @property
+    def path(self) -> str:
+        """The file, or ``":memory:"``."""
+        return self._database.path
+
+    @property
+    def memory(self) -> MutableMapping[str, Any]:
+        """Small JSON values kept by key, for :func:`attr_core.capabilities.probe`."""
+        return _Memory(self._database)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        self._database.close()
+
+    def save(self, trace: Trace) -> str:
+        """Write a trace, or write it again; its attributions are kept.
+
+        Returns
+        -------
+        str
+            The trace's id.
+        """
+        rows = _trace_rows.to_rows(trace, saved_at=time.time())
+        with self._database.writing() as db:
+            known = select(db, "SELECT started_at FROM traces WHERE id = ?", [trace.id])
+            if known and trace.started is None:
+                rows["traces"][0].update(known[0])
+            insert(db, "traces", rows.pop("traces"), key=("id",))
+            _delete_run(db, trace.id)
+            for table, found in rows.items():
+                insert(db, table, [{"trace_id": trace.id, **row} for row in found])
+        return trace.id
+
+    def get(self, id: str) -> Trace:  # noqa: A002
+        """The trace of that id, or of the only id that starts with it (from 4 characters on).
+
+        Raises
+        ------
+        TraceNotFoundError
+            There is none.
+        StoreError
+            Several ids start so, or a row is damaged (the message names its table and id).
+        """
+        with self._database.reading() as db:
+            return _read(db, self._resolve(db, id))
+
+    def last(self) -> Trace:
+        """The most recently started trace; where no start is known, the time it was first saved counts.
+
+        Raises
+        ------
+        TraceNotFoundError
+            The store is empty.
+        """
+        with self._database.reading() as db:
+            found = select(db, "SELECT id FROM traces ORDER BY started_at DESC, rowid DESC LIMIT 1")
+            if not found:
+                raise TraceNotFoundError(f"{self.path} holds no trace yet; log a call with with_logging or log_call")
+            return _read(db, found[0]["id"])
+
+    def list(
+        self,
+        *,
+        limit: int | None = 20,
+        query: str | None = None,
+        model: str | None = None,
+        tag: str | None = None,
+        status: str | None = None,
+        since: datetime | None = None,
+        framework: str | None = None,
+    ) -> builtins.list[TraceSummary]:
+        """What is stored, the most recently started first.
+
+        Parameters
+        ----------
+        limit : int or None
+            At most so many; ``None`` for all.
+        query : str, optional
+            Text that the question contains, in any case.
+        model : str, optional
+            Model of one of the generations, as recorded; ``*`` stands for any text.
+        tag, status, framework : str, optional
+            Exact values.
+        since : datetime, optional
+            Started then or later; without a time zone it is taken as UTC.
+
+        Raises
+        ------
+        ConfigurationError
+            ``limit`` is negative.
+        """
+        if limit is not None and limit < 0:
+            raise ConfigurationError(f"limit={limit} is negative; give a number of traces, or None for all")
+        by_model = "id IN (SELECT trace_id FROM generations WHERE model GLOB ?)"
+        conditions = {
+            by_model: None if model is None else model.replace("[", "[[]"),
+            "id IN (SELECT trace_id FROM tags WHERE tag = ?)": tag,
+            "status = ?": status,
+            "framework = ?": framework,
+            "started_at >= ?": None if since is None else _trace_rows.seconds(since),
+            "attrkit_contains(query, ?)": query,
+        }
+        wanted = {sql: value for sql, value in conditions.items() if value is not None}
+        sql = f"""SELECT * FROM trace_summaries WHERE {" AND ".join(wanted) or "1"}
+            ORDER BY started_at DESC, number DESC LIMIT ?"""  # noqa: S608
+        with self._database.reading() as db:
+            db.conn.create_function("attrkit_contains", 2, _contains, deterministic=True)
+            return [_summary(row) for row in select(db, sql, [*wanted.values(), -1 if limit is None else limit])]
+
+    def save_attribution(self, attribution: Attribution) -> None:
+        """Keep a result with its trace; the same result twice is kept once.
+
+        Raises
+        ------
+        TraceNotFoundError
+            Its trace has not been saved.
+        """
+        result = _trace_rows.to_json(attribution.to_dict())
+        digest = hashlib.sha256(result.encode("utf-8", "surrogatepass")).hexdigest()
+        row = {
+            "id": f"at_{digest[:16]}",
+            "trace_id": attribution.trace_id,
+            "generation_id": attribution.generation_id,
+            "method": attribution.method,
+            "measured_on": attribution.measured_on,
+            "saved_at": time.time(),
+            "result": result,
+        }
+        with self._database.writing() as db:
+            if not select(db, "SELECT 1 FROM traces WHERE id = ?", [attribution.trace_id]):
+                raise TraceNotFoundError(
+                    f"trace {attribution.trace_id!r} is not in {self.path}; save the trace before its attribution"
+                )
+            insert(db, "attributions", [row], key=("trace_id", "id"))
+
+    def attributions(self, trace_id: str) -> builtins.list[Attribution]:
+        """Results of that trace, in the order they were first saved.
+
+        Raises
+        ------
+        TraceNotFoundError
+            There is no such trace.
+        StoreError
+            A result is damaged or was written by a newer attrkit.
+        """
+        with self._database.reading() as db:
+            trace_id = self._resolve(db, trace_id)
+            sql = "SELECT id, result FROM attributions WHERE trace_id = ? ORDER BY rowid"
+            return [_attribution(row) for row in select(db, sql, [trace_id])]
+
+    def delete(self, id: str) -> None:  # noqa: A002
+        """Remove a trace with everything that belongs to it; the whole id is needed.
+
+        Raises
+        ------
+        TraceNotFoundError
+            There is no such trace.
+        """
+        with self._database.writing() as db:
+            if not select(db, "SELECT 1 FROM traces WHERE id = ?", [id]):
+                raise self._not_found(id)
+            _delete_run(db, id)
+            execute(db, "DELETE FROM attributions WHERE trace_id = ?", [id])
+            execute(db, "DELETE FROM traces WHERE id = ?", [id])
+
+    def _resolve(self, db: Any, prefix: str) -> str:
+        if select(db, "SELECT 1 FROM traces WHERE id = ?", [prefix]):
+            return prefix
+        if len(prefix) < SHORTEST_PREFIX:
+            raise self._not_found(prefix)
+        sql = "SELECT id FROM traces WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id LIMIT 4"
+        ids = [unescape(row["id"]) for row in select(db, sql, [prefix])]
+        if len(ids) > 1:
+            shown = ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
+            raise StoreError(f"trace id {prefix!r} is ambiguous ({shown}); give more of its characters")
+        if not ids:
+            raise self._not_found(prefix)
+        return ids[0]
+
+    def _not_found(self, id: str) -> TraceNotFoundError:  # noqa: A002
+        return TraceNotFoundError(f"trace {id!r} is not in {self.path}; run `attrkit traces` to see what is")
+
+
+def _delete_run(db: Any, trace_id: str) -> None:
+    for table in RUN_TABLES:
+        execute(db, f"DELETE FROM {table} WHERE trace_id = ?", [trace_id])  # noqa: S608
+
+
+def _read(db: Any, trace_id: str) -> Trace:
+    rows = {"traces": select(db, "SELECT * FROM traces WHERE id = ?", [trace_id])}
+    for table in RUN_TABLES:
+        order = "generation, position" if table == "messages" else "position"
+        rows[table] = select(db, f"SELECT * FROM {table} WHERE trace_id = ? ORDER BY {order}", [trace_id])  # noqa: S608
+    return _trace_rows.from_rows(rows)
+
+
+def _summary(row: Mapping[str, Any]) -> TraceSummary:
+    """Reads what it can: one damaged row must not hide the others."""
+    values: dict[str, Any] = {
+        key: unescape(value, strict=False) if isinstance(value, str) else value for key, value in row.items()
+    }
+    try:
+        started = None if values["started"] is None else datetime.fromisoformat(values["started"])
+    except (TypeError, ValueError):
+        started = None
+    names = ("id", "query", "answer", "model", "framework", "status", "n_generations", "n_documents", "n_attributions")
+    return TraceSummary(started=started, **{name: values[name] for name in names})
+
+
+def _attribution(row: Mapping[str, Any]) -> Attribution:
+    where = f"table attributions, row {row['id']}"
+    try:
+        return Attribution.from_dict(json.loads(unescape(row["result"])))
+    except ConfigurationError as error:  # written by a newer attrkit
+        raise StoreError(f"{where}: {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"{where} is damaged ({error}); attribute the trace again") from error
+
+
+def _contains(text: Any, part: str) -> bool:
+    return isinstance(text, str) and part.casefold() in text.casefold()
+
+
+class _Memory(MutableMapping[str, Any]):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __getitem__(self, key: str) -> Any:
+        with self._database.reading() as db:
+            found = select(db, "SELECT value FROM memory WHERE key = ?", [key])
+        if not found:
+            raise KeyError(key)
+        try:
+            return json.loads(unescape(found[0]["value"]))
+        except (TypeError, ValueError):  # a damaged memory is one that never was
+            raise KeyError(key) from None
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        with self._database.writing() as db:
+            insert(db, "memory", [{"key": key, "value": _trace_rows.to_json(value)}], key=("key",))
+
+    def __delitem__(self, key: str) -> None:
+        with self._database.writing() as db:
+            if not execute(db, "DELETE FROM memory WHERE key = ?", [key]):
+                raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        with self._database.reading() as db:
+            keys = [unescape(row["key"]) for row in select(db, "SELECT key FROM memory ORDER BY key")]
+        return iter(keys)
+
+    def __len__(self) -> int:
+        with self._database.reading() as db:
+            return int(select(db, "SELECT count(*) AS n FROM memory")[0]["n"])

@@ -1,0 +1,7 @@
+"""Value functions: the numbers that contexts with parts removed are measured by, one per file."""
+
+from __future__ import annotations
+
+from attr_core.values.response_log_odds import ResponseLogOdds, log_odds
+
+__all__ = ["ResponseLogOdds", "log_odds"]

@@ -1,0 +1,60 @@
+"""Shared fixtures: the real small models that come as packages. Each is loaded only where a test asks for it."""
+
+import os
+import sys
+
+import pytest
+
+# No test may reach the network, whatever it names; litellm fetches a price list when it is imported.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+
+_THIS_MACHINE = {None, "", "localhost", "127.0.0.1", "::1"}
+
+
+def _refuse_the_network(event, arguments):
+    if event == "socket.connect":
+        host = arguments[1][0] if isinstance(arguments[1], tuple) else None  # else a Unix socket's path
+    elif event == "socket.getaddrinfo":
+        host = arguments[0]
+    else:
+        return
+    if (host.decode() if isinstance(host, bytes) else host) not in _THIS_MACHINE:
+        pytest.fail(f"tests must not leave this machine, but one reached for {host}")
+
+
+sys.addaudithook(_refuse_the_network)
+
+
+@pytest.fixture(autouse=True)
+def _own_database_and_no_defaults(monkeypatch, tmp_path):
+    """What the person who runs the tests has set or stored must neither steer them nor be touched."""
+    monkeypatch.setenv("ATTRKIT_DB", str(tmp_path / "unnamed" / "attrkit.db"))
+    for name in ("ATTRKIT_ENGINE", "ATTRKIT_JUDGE", "ATTRKIT_EMBED"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def _packaged_engine(name):
+    for package in ("torch", "transformers", "gguf"):
+        pytest.importorskip(package)
+    import torch
+
+    from attr_core.engines import load_engine
+    from attr_core.engines.local_models import find_packaged
+
+    if find_packaged(name) is None:
+        pytest.skip(f"the package that ships {name} is not installed")
+    torch.set_num_threads(2)
+    return load_engine(f"hf:{name}")
+
+
+@pytest.fixture(scope="session")
+def small_engine():
+    """SmolLM2-135M-Instruct, with a chat template."""
+    return _packaged_engine("SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+@pytest.fixture(scope="session")
+def gemma_engine():
+    """Gemma 3 270M: a base model without a chat template, whose tokenizer adds <bos>."""
+    return _packaged_engine("gemma-3-270m-q4_k_m.gguf")

@@ -1,0 +1,168 @@
+"""One contract for every estimator, and each against closed forms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attr_core.errors import ConfigurationError
+from attr_core.estimators import ESTIMATORS, Banzhaf, ContextCite, LeaveOneOut, Shapley, estimator_named
+from attr_core.estimators.context_cite import lasso_effects
+from attr_core.protocols import Estimator
+from attr_core.results import MaskArray
+from attr_core.testing import GameValue
+
+FIGURES = json.loads((Path(__file__).parent / "data" / "context_cite_0_0_4.json").read_text())
+WEIGHTS = np.array([[6.0, 0.0, -3.0, 1.5, 0.0], [0.0, 2.0, 0.0, 0.0, -4.0]])
+
+
+GAMES = st.integers(1, 4).flatmap(
+    lambda n: st.tuples(st.just(n), st.lists(st.floats(-9, 9), min_size=2**n, max_size=2**n))
+)
+
+
+def additive(weights: np.ndarray) -> GameValue:
+    return GameValue(lambda mask: list(weights @ mask - 2.0), weights.shape[1], n_targets=len(weights))
+
+
+@pytest.fixture(params=sorted(ESTIMATORS))
+def estimator(request: pytest.FixtureRequest) -> Estimator:
+    return estimator_named(request.param)
+
+
+def tolerance(estimator: Estimator) -> float:
+    return 0.05 if isinstance(estimator, ContextCite) else 1e-9
+
+
+def test_known_additive_weights_are_recovered(estimator: Estimator) -> None:
+    effects = estimator.estimate(additive(WEIGHTS)).effects
+    np.testing.assert_allclose(effects, WEIGHTS, atol=tolerance(estimator))
+
+
+def test_a_segment_without_effect_gets_zero(estimator: Estimator) -> None:
+    effects = estimator.estimate(additive(WEIGHTS)).effects
+    np.testing.assert_allclose(effects[WEIGHTS == 0], 0, atol=1e-9)
+
+
+def test_permuting_segments_permutes_effects(estimator: Estimator) -> None:
+    order = np.array([3, 0, 4, 2, 1])
+    effects = estimator.estimate(additive(WEIGHTS)).effects
+    permuted = estimator.estimate(additive(WEIGHTS[:, order])).effects
+    np.testing.assert_allclose(permuted, effects[:, order], atol=2 * tolerance(estimator))
+
+
+def test_drops_are_what_single_deletion_takes_away(estimator: Estimator) -> None:
+    drops = estimator.estimate(additive(WEIGHTS)).drops
+    measured = np.isfinite(drops)
+    assert measured.any(axis=1).all()
+    np.testing.assert_allclose(drops[measured], WEIGHTS[measured], atol=1e-9)
+
+
+def test_no_more_masks_are_measured_than_announced(estimator: Estimator) -> None:
+    game = additive(WEIGHTS)
+    estimate = estimator.estimate(game)
+    assert len(set(game.measured)) <= estimator.n_masks(5)
+    assert estimate.n_masks <= estimator.n_masks(5)
+
+
+def test_all_kept_and_all_removed_are_always_measured(estimator: Estimator) -> None:
+    game = additive(WEIGHTS)
+    estimator.estimate(game)
+    assert (True,) * 5 in game.measured
+    assert (False,) * 5 in game.measured
+
+
+def test_same_seed_same_effects(estimator: Estimator) -> None:
+    first, second = (estimator.estimate(additive(WEIGHTS), seed=7) for _ in range(2))
+    np.testing.assert_array_equal(first.effects, second.effects)
+
+
+@pytest.mark.parametrize("n_segments", [0, 1, 2])
+def test_few_segments_give_right_answers(estimator: Estimator, n_segments: int) -> None:
+    weights = np.array([[10.0, -5.0]])[:, :n_segments]
+    estimate = estimator.estimate(additive(weights))
+    assert estimate.effects.shape == estimate.drops.shape == (1, n_segments)
+    np.testing.assert_allclose(estimate.effects, weights, atol=0.05)
+
+
+def test_undefined_is_nan_never_zero(estimator: Estimator) -> None:
+    estimate = estimator.estimate(additive(WEIGHTS))
+    assert np.isnan(estimate.low).all()
+    assert np.isnan(estimate.p_values).all()
+
+
+def test_results_are_read_only(estimator: Estimator) -> None:
+    estimate = estimator.estimate(additive(WEIGHTS))
+    with pytest.raises(ValueError, match="read-only"):
+        estimate.effects[0, 0] = 1.0
+
+
+def game_of(values: Sequence[float], n_segments: int) -> GameValue:
+    def value(mask: MaskArray) -> list[float]:
+        return [values[sum(1 << s for s in range(n_segments) if mask[s])]]
+
+    return GameValue(value, n_segments)
+
+
+@given(GAMES)
+def test_shapley_effects_add_up_to_all_minus_none(case: tuple[int, list[float]]) -> None:
+    n, values = case
+    effects = Shapley().estimate(game_of(values, n)).effects
+    assert effects.sum() == pytest.approx(values[-1] - values[0], abs=1e-9)
+
+
+@given(GAMES)
+@settings(max_examples=50)
+def test_banzhaf_is_the_least_squares_fit_over_all_subsets(case: tuple[int, list[float]]) -> None:
+    n, values = case
+    masks = np.array([[row >> s & 1 for s in range(n)] for row in range(2**n)], dtype=float)
+    fit = np.linalg.lstsq(np.column_stack([np.ones(2**n), masks]), np.array(values), rcond=None)[0]
+    np.testing.assert_allclose(Banzhaf().estimate(game_of(values, n)).effects[0], fit[1:], atol=1e-8)
+
+
+def test_either_of_two_segments_hides_from_leave_one_out_but_not_from_banzhaf() -> None:
+    def either(mask: MaskArray) -> list[float]:
+        return [8.0 * float(mask[0] or mask[1])]
+
+    np.testing.assert_allclose(LeaveOneOut().estimate(GameValue(either, 2)).effects, [[0, 0]])
+    np.testing.assert_allclose(Banzhaf().estimate(GameValue(either, 2)).effects, [[4, 4]])
+
+
+def test_only_exact_enumeration_decides() -> None:
+    decisive = {name: estimator_named(name).estimate(additive(WEIGHTS)).decisive for name in ESTIMATORS}
+    assert decisive == {"banzhaf": True, "context-cite": False, "leave-one-out": False, "shapley": True}
+
+
+@pytest.mark.parametrize("case", FIGURES["cases"], ids=lambda case: case["name"])
+def test_context_cite_draws_the_masks_of_the_package(case: dict) -> None:
+    masks = ContextCite(case["n_masks"]).masks(case["n_segments"], seed=case["seed"])
+    np.testing.assert_array_equal(masks.astype(int), case["masks"])
+
+
+@pytest.mark.parametrize("case", FIGURES["cases"], ids=lambda case: case["name"])
+def test_context_cite_gives_the_weights_of_the_package(case: dict) -> None:
+    masks, values = np.array(case["masks"], dtype=bool), np.array(case["values"])[:, None]
+    effects = lasso_effects(masks, values, np.array([case["n_tokens"]]), alpha=0.01)
+    # The package fits float32 columns.
+    np.testing.assert_allclose(effects[0], case["weights"], rtol=1e-4, atol=1e-4)
+
+
+def test_context_cite_refuses_what_cannot_be_fitted() -> None:
+    with pytest.raises(ConfigurationError, match="n_ablations >= 2"):
+        ContextCite(1)
+
+
+def test_too_many_segments_to_enumerate_is_one_clear_error() -> None:
+    with pytest.raises(ConfigurationError, match="40 segments have 2\\*\\*40 subsets"):
+        Banzhaf().estimate(GameValue(lambda mask: [0.0], 40))
+
+
+def test_an_unknown_estimator_lists_the_known() -> None:
+    with pytest.raises(ConfigurationError, match="choose banzhaf, context-cite"):
+        estimator_named("lime")
