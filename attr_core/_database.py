@@ -18,11 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attr_core._schema import APPLICATION_ID, MIGRATIONS
+from attr_core._schema import APPLICATION_ID, MIGRATIONS, apply
 from attr_core.errors import AttrkitError, StoreError
 
 MEMORY = ":memory:"
-BUSY_SECONDS = 5.0
+BUSY_SECONDS = 10.0
+"""How long a writer waits for others before it says that the file is locked."""
 
 _UNSTORABLE = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
@@ -30,15 +31,25 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _REMEDIES = {
     sqlite3.SQLITE_NOTADB: "is not an SQLite database; move it away or set ATTRKIT_DB to another file",
-    sqlite3.SQLITE_CORRUPT: "is a damaged SQLite database; move it away or restore a backup",
+    sqlite3.SQLITE_CORRUPT: (
+        "is a damaged SQLite database; restore a backup, or move it away and save what is left with sqlite3's .recover"
+    ),
     sqlite3.SQLITE_READONLY: "cannot be written; make it and its folder writable or set ATTRKIT_DB to another file",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened; make its folder writable or set ATTRKIT_DB to another file",
     sqlite3.SQLITE_BUSY: "is locked by another process; close that one or try again",
     sqlite3.SQLITE_FULL: "cannot grow because the disk is full; free some space",
+    sqlite3.SQLITE_TOOBIG: "takes no text of more than a billion bytes; store less of it",
+    sqlite3.SQLITE_IOERR: "could not be read or written by the system; check that its disk is neither full nor failing",
 }
 
 _ABANDONED: list[sqlite3.Connection] = []
 """Connections that a fork left behind: closing them here would disturb the process that owns them."""
+
+_WRITERS: dict[str, threading.Lock] = {}
+"""File -> whose turn it is in this process: threads that poll SQLite's own lock may wait for ever among many."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_WRITERS.clear)  # the thread that held one does not live there
 
 
 def default_path() -> Path:
@@ -77,22 +88,46 @@ class Database:
         self._turn = threading.RLock() if self.path == MEMORY else contextlib.nullcontext()
         self._handles: weakref.WeakSet[_Handle] = weakref.WeakSet()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Any]:
-        """This thread's ``sqlite_utils.Database``, seeing one state of the file throughout."""
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """This thread's connection, seeing one state of the file throughout."""
         with self._transaction("BEGIN") as db:
             yield db
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Any]:
+    def writing(self) -> Iterator[sqlite3.Connection]:
         """As :meth:`reading`, with the write lock held: all of it is kept, or nothing."""
-        with self._transaction("BEGIN IMMEDIATE") as db:
+        with self._queued(), self._transaction("BEGIN IMMEDIATE") as db:
             yield db
 
+    def check(self) -> None:
+        """Read the whole file and take the write lock; raises where it is damaged or cannot be written."""
+        with self.reading() as db:
+            found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+        if found != "ok":
+            raise self._error(f"{self.path} {_REMEDIES[sqlite3.SQLITE_CORRUPT]} ({found.splitlines()[-1]})")
+        with self.writing():
+            pass
+
+    def n_bytes(self) -> int:
+        """Size of the file and of the log that SQLite keeps beside it; in memory, of the pages."""
+        if self.path == MEMORY:
+            with self.reading() as db:
+                return int(
+                    db.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0]
+                )
+        files = (Path(self.path), Path(f"{self.path}-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
     def release_pages(self) -> None:
-        """Give the space of what was deleted back to the file system."""
-        with self._translated(), self._turn:
-            conn = self._connection().conn
+        """Give the space of what was deleted back to the file system, where nobody is in the way."""
+        with contextlib.suppress(self._error), self._queued(), self._translated(), self._turn:
+            conn = self._connection()
             conn.executescript("PRAGMA incremental_vacuum")  # execute() would take a single step, which is one page
             if self.path != MEMORY:
                 conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -104,32 +139,47 @@ class Database:
             handle.close()
 
     @contextlib.contextmanager
-    def _transaction(self, begin: str) -> Iterator[Any]:
+    def _queued(self) -> Iterator[None]:
+        if self.path == MEMORY:
+            yield
+            return
+        turn = _WRITERS.setdefault(self.path, threading.Lock())
+        if not turn.acquire(timeout=BUSY_SECONDS):
+            raise self._error(f"{self.path} is locked by other threads of this process; try again")
+        try:
+            yield
+        finally:
+            turn.release()
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         with self._translated(), self._turn:
             db = self._connection()
-            db.conn.execute(begin)
+            db.execute(begin)
             try:
                 yield db
-                db.conn.execute("COMMIT")
+                db.execute("COMMIT")
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):  # some errors have rolled back already
-                    db.conn.execute("ROLLBACK")
+                    db.execute("ROLLBACK")
                 raise
 
-    def _connection(self) -> Any:
+    def _connection(self) -> sqlite3.Connection:
         if self._closed:
             raise self._error(f"{self.path} was closed; open it again")
         handle: _Handle | None = getattr(self._local, "handle", None)
         if handle is None or handle.pid != os.getpid():
-            handle = _Handle(_connect(self.path))
+            handle = _Handle(_connect(self.path), _identity(self.path))
             try:
-                _prepare(handle.db, self.path, self._error)
+                _prepare(handle.connection, self.path, self._error)
             except BaseException:
                 handle.close()
                 raise
             self._local.handle = handle
             self._handles.add(handle)
-        return handle.db
+        elif handle.identity != _identity(self.path):  # SQLite would write on into a file that has no name any more
+            raise self._error(f"{self.path} was moved, replaced or deleted while it was open; open it again")
+        return handle.connection
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -154,10 +204,9 @@ class _Anywhere:
 class _Handle:
     """A thread's connection, closed when the thread ends, the database is closed or the program exits."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        import sqlite_utils  # it imports pandas where that is installed, which takes a while
-
-        self.db = sqlite_utils.Database(connection, execute_plugins=False)
+    def __init__(self, connection: sqlite3.Connection, identity: tuple[int, int] | None) -> None:
+        self.connection = connection
+        self.identity = identity
         self.pid = os.getpid()
         self.close = weakref.finalize(self, _close, connection, self.pid)
 
@@ -179,20 +228,27 @@ def _connect(path: str) -> sqlite3.Connection:
     return connection
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path)  # noqa: PTH116 - at every transaction, and a third of Path.stat's time
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
+
+
 def _decode(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")  # damaged text must not keep other rows from being read
 
 
-def _prepare(db: Any, path: str, error: type[AttrkitError]) -> None:
-    conn: sqlite3.Connection = db.conn
+def _prepare(conn: sqlite3.Connection, path: str, error: type[AttrkitError]) -> None:
     conn.execute("PRAGMA foreign_keys = ON")
-    if conn.execute("PRAGMA user_version").fetchone()[0] != len(MIGRATIONS):
-        _migrate(db, path, error)
+    known = [conn.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+    if known != [APPLICATION_ID, len(MIGRATIONS)]:
+        _migrate(conn, path, error)
     conn.execute("PRAGMA synchronous = NORMAL")
 
 
-def _migrate(db: Any, path: str, error: type[AttrkitError]) -> None:
-    conn: sqlite3.Connection = db.conn
+def _migrate(conn: sqlite3.Connection, path: str, error: type[AttrkitError]) -> None:
     _check_owner(conn, path, error)
     conn.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has its effect only on a file that is still empty
     if path != MEMORY:
@@ -201,7 +257,7 @@ def _migrate(db: Any, path: str, error: type[AttrkitError]) -> None:
     try:
         version = _check_owner(conn, path, error)  # another process may have been faster
         for migration in MIGRATIONS[version:]:
-            migration(db)
+            apply(migration, conn)
         conn.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         conn.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         conn.execute("COMMIT")
@@ -256,11 +312,8 @@ def unescape(stored: str, *, strict: bool = True) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), stored)
 
 
-def insert(db: Any, table: str, rows: Iterable[Mapping[str, Any]], *, key: Sequence[str] = ()) -> None:
-    """Insert rows of equal columns, escaped; rows that share ``key`` with an older one overwrite its columns.
-
-    In one statement rather than by sqlite-utils' own ``upsert``, whose older versions commit the caller's transaction.
-    """
+def insert(db: sqlite3.Connection, table: str, rows: Iterable[Mapping[str, Any]], *, key: Sequence[str] = ()) -> None:
+    """Insert rows of equal columns, escaped; rows that share ``key`` with an older one overwrite what differs."""
     rows = list(rows)
     if not rows:
         return
@@ -268,18 +321,21 @@ def insert(db: Any, table: str, rows: Iterable[Mapping[str, Any]], *, key: Seque
     sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608
     if key:
         updates = ", ".join(f"{column} = excluded.{column}" for column in columns if column not in key)
-        sql += f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}"
-    db.conn.executemany(sql, [[_storable(row[column]) for column in columns] for row in rows])
+        differs = " OR ".join(f"{table}.{column} IS NOT excluded.{column}" for column in columns if column not in key)
+        sql += f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates} WHERE {differs}"
+    db.executemany(sql, [[_storable(row[column]) for column in columns] for row in rows])
 
 
-def select(db: Any, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+def select(db: sqlite3.Connection, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
     """All rows of a query; parameters are escaped, results are not yet unescaped."""
-    return list(db.query(sql, [_storable(value) for value in parameters]))
+    found = db.execute(sql, [_storable(value) for value in parameters])
+    columns = [column[0] for column in found.description]
+    return [dict(zip(columns, row, strict=True)) for row in found]
 
 
-def execute(db: Any, sql: str, parameters: Sequence[Any] = ()) -> int:
+def execute(db: sqlite3.Connection, sql: str, parameters: Sequence[Any] = ()) -> int:
     """Run one statement inside the caller's transaction; how many rows it touched."""
-    return int(db.conn.execute(sql, [_storable(value) for value in parameters]).rowcount)
+    return int(db.execute(sql, [_storable(value) for value in parameters]).rowcount)
 
 
 def _storable(value: Any) -> Any:

@@ -1,12 +1,24 @@
-"""What of a call's options may be kept: plain values, without anything that opens a door."""
+"""What of a call may be kept: options without anything that opens a door, texts as the host's redactor leaves them."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
+
+from attr_core.types import Document, Generation, Message, ToolCall, Trace
+
+UNREDACTED = "[not stored: the redactor failed]"
+"""Stands where a redactor failed."""
+
+_TIES = frozenset(
+    {"id", "type", "role", "name", "group_id", "rag_chunk_id", "tool_call_id", "call_id", "response_model"}
+    | {"response_id", "previous_response_id", "unread_items"}
+)
+"""Keys whose values tie parts of a trace together or tell their kind; they are not texts."""
 
 _SECRET = re.compile(
     r"(^|_)((api|access|secret|private)?_?keys?|token(?!_ids?($|_))|secrets?|passw(or)?ds?|passphrase|username"
@@ -30,11 +42,126 @@ def without_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def masked(text: str, options: Mapping[str, Any]) -> str:
+def masked(text: str, *options: Mapping[str, Any]) -> str:
     """``text`` with the values of secret options blanked."""
-    for secret in sorted(set(_secrets(options)), key=len, reverse=True):
+    secrets = {secret for mapping in options for secret in _secrets(mapping)}
+    for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
+
+
+def redacted(trace: Trace, redact: Callable[[str], str], *, failed: Callable[[Exception], None]) -> Trace:
+    """The trace with every text passed through ``redact``, and ``metadata["redacted"]`` set.
+
+    Texts are those of messages, tools, arguments, outputs, documents, parameters and metadata, the query, response,
+    reasoning and errors. Ids, names, roles, models and keys are kept, since they tie the trace together.
+
+    Parameters
+    ----------
+    redact : callable
+        Text -> text. Where it raises, or gives something else, :data:`UNREDACTED` is kept instead of the text.
+    failed : callable
+        Told each such failure.
+    """
+
+    def clean(text: str) -> str:
+        try:
+            result = redact(text)
+            if isinstance(result, str):
+                return result
+            raise TypeError(f"the redactor gave {type(result).__name__}; it must give text")
+        except Exception as error:
+            failed(error)
+            return UNREDACTED
+
+    hide = _Hiding(clean)
+    return replace(
+        trace,
+        query=hide.text(trace.query),
+        answer=hide.text(trace.answer),
+        reference=hide.text(trace.reference),
+        error=hide.text(trace.error),
+        generations=tuple(hide.generation(generation) for generation in trace.generations),
+        retrievals=tuple(
+            replace(
+                retrieval,
+                query=hide.text(retrieval.query),
+                documents=tuple(hide.document(document) for document in retrieval.documents),
+                metadata=hide.inside(retrieval.metadata),
+            )
+            for retrieval in trace.retrievals
+        ),
+        tool_calls=tuple(hide.call(call) for call in trace.tool_calls),
+        metadata={**hide.inside(trace.metadata), "redacted": True},
+    )
+
+
+class _Hiding:
+    """One redactor over all shapes that text has in a trace; what was seen once is not redacted twice."""
+
+    def __init__(self, clean: Callable[[str], str]) -> None:
+        self._clean = clean
+        self._seen: dict[str, str] = {}
+
+    def text(self, text: str | None) -> str | None:
+        return None if text is None else self._known(text)
+
+    def inside(self, value: Any, key: str = "") -> Any:
+        """A copy of plain JSON with its texts redacted."""
+        if isinstance(value, str):
+            return value if key in _TIES else self._known(value)
+        if isinstance(value, Mapping):
+            return {name: self.inside(item, str(name)) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.inside(item, key) for item in value]
+        return value
+
+    def generation(self, generation: Generation) -> Generation:
+        return replace(
+            generation,
+            messages=tuple(self._message(message) for message in generation.messages),
+            response=self.text(generation.response),
+            reasoning=self.text(generation.reasoning),
+            error=self.text(generation.error),
+            tools=tuple(self.inside(tool) for tool in generation.tools),
+            tool_calls=tuple(self.call(call) for call in generation.tool_calls),
+            parameters=self.inside(generation.parameters),
+            rendered=self.inside(generation.rendered),
+        )
+
+    def document(self, document: Document) -> Document:
+        return replace(document, text=self._known(document.text), metadata=self.inside(document.metadata))
+
+    def call(self, call: ToolCall) -> ToolCall:
+        return replace(
+            call,
+            arguments=self._arguments(call.arguments),
+            output=self.text(call.output),
+            error=self.text(call.error),
+            documents=tuple(self.document(document) for document in call.documents),
+            metadata=self.inside(call.metadata),
+        )
+
+    def _message(self, message: Message) -> Message:
+        return replace(
+            message,
+            content=self._known(message.content),
+            tool_calls=tuple(self.call(call) for call in message.tool_calls),
+            metadata=self.inside(message.metadata),
+        )
+
+    def _arguments(self, value: Any) -> Any:
+        """Of arguments, unlike metadata, everything is content, whatever its key says."""
+        if isinstance(value, Mapping):
+            return {name: self._arguments(item) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._arguments(item) for item in value]
+        return self._known(value) if isinstance(value, str) else value
+
+    def _known(self, text: str) -> str:
+        if text not in self._seen:
+            self._seen[text] = self._clean(text)
+        return self._seen[text]
 
 
 def _is_kept(name: Any, value: Any) -> bool:

@@ -1,21 +1,40 @@
-"""The tables of attrkit's database: ordered migrations, each applied once.
+"""The tables of attrkit's database: ordered migrations, each applied once, inside one transaction.
 
-Made with ``create_table`` rather than ``Table.create``, which commits in older versions of sqlite-utils.
+Made with sqlite-utils' ``create_table`` (``Table.create`` commits in its older versions). It is imported only where a
+file is made or brought up to date: it brings pandas along where that is installed, a third of a second that no logged
+call and no listing should pay. Rows are read and written by plain SQL.
 
 Rows of a run share its ``trace_id``. ``generation``, ``retrieval``, ``tool_call`` and ``message`` are positions of the
 owning row in that run. Columns with nested or free-form data hold JSON.
+
+What messages say is kept once per distinct text, in ``texts`` by its SHA-256, since an agent's calls each repeat the
+whole history; ``turns`` says where it was said, and the view ``messages`` puts both together.
 """
 
 from __future__ import annotations
 
+import hashlib
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 
 APPLICATION_ID = 0x61747472
 """``attr``, in the header of the file: tells it from another program's database."""
 
-RUN_TABLES = ("tags", "generations", "messages", "retrievals", "documents", "tool_calls")
+RUN_TABLES = ("tags", "generations", "turns", "retrievals", "documents", "tool_calls")
 """What is written again when a trace is saved again; ``attributions`` are kept."""
+
+
+def digest(stored: bytes) -> bytes:
+    """Key of a text in ``texts``: the SHA-256 of its bytes as they are stored."""
+    return hashlib.sha256(stored).digest()
+
+
+def apply(migration: Callable[[Any], None], connection: sqlite3.Connection) -> None:
+    """Run one migration on the connection, within the transaction that is open."""
+    from sqlite_utils import Database
+
+    migration(Database(connection))
 
 
 def _create_traces(db: Any) -> None:
@@ -62,20 +81,22 @@ def _create_traces(db: Any) -> None:
         },
         ("position",),
     )
+    db.create_table("texts", {"digest": bytes, "text": str}, pk="digest", not_null={"digest"})
     _create_part(
         db,
-        "messages",
+        "turns",
         {
             "generation": int,
             "position": int,
             "role": str,
-            "content": str,
+            "digest": bytes,
             "name": str,
             "tool_call_id": str,
             "metadata": str,
         },
         ("generation", "position"),
     )
+    db.create_view("messages", _MESSAGES)
     _create_part(
         db,
         "retrievals",
@@ -123,12 +144,12 @@ def _create_traces(db: Any) -> None:
 
 
 def _create_memory_and_cache(db: Any) -> None:
-    db.create_table("memory", {"key": str, "value": str}, pk="key", not_null={"value"})
+    db.create_table("memory", {"key": str, "value": str}, pk="key", not_null={"key", "value"})
     db.create_table(
         "measurements",
         {"key": str, "kind": str, "value": bytes, "checksum": int, "size": int, "used_at": float},
         pk="key",
-        not_null={"kind", "value", "checksum", "size", "used_at"},
+        not_null={"key", "kind", "value", "checksum", "size", "used_at"},
     )
     db["measurements"].create_index(["used_at", "size"])
 
@@ -142,6 +163,11 @@ def _create_part(db: Any, name: str, columns: dict[str, type], key: tuple[str, .
         foreign_keys=[("trace_id", "traces", "id")],
     )
 
+
+_MESSAGES = """
+SELECT t.trace_id, t.generation, t.position, t.role, x.text AS content, t.name, t.tool_call_id, t.metadata
+FROM turns t LEFT JOIN texts x ON x.digest = t.digest
+"""
 
 _SUMMARIES = """
 SELECT t.id, t.started, t.started_at, t.rowid AS number,

@@ -15,7 +15,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from attr_core._database import unescape
+from attr_core._database import escape, unescape
+from attr_core._schema import digest
 from attr_core.errors import StoreError
 from attr_core.types import (
     Document,
@@ -37,7 +38,7 @@ _LONGEST_INTEGER = 10_000  # bits; Python refuses to write much longer ones in d
 
 
 def to_rows(trace: Trace, *, saved_at: float) -> Rows:
-    """Table -> its rows, without ``trace_id`` except for the ``traces`` row's own id."""
+    """Table -> its rows, without ``trace_id``; a row of ``traces`` has its own id, one of ``texts`` is no trace's."""
     rows: Rows = {"traces": [_trace_row(trace, saved_at)]}
     rows["tags"] = [{"position": i, "tag": tag} for i, tag in enumerate(trace.tags)]
     rows["generations"] = [_generation_row(i, generation) for i, generation in enumerate(trace.generations)]
@@ -45,20 +46,24 @@ def to_rows(trace: Trace, *, saved_at: float) -> Rows:
         {"position": i, "id": r.id, "name": r.name, "query": r.query, "metadata": to_json(r.metadata)}
         for i, r in enumerate(trace.retrievals)
     ]
-    rows["messages"], rows["documents"], rows["tool_calls"] = [], [], []
+    rows["turns"], rows["documents"], rows["tool_calls"] = [], [], []
+    texts: dict[bytes, str] = {}
     for i, retrieval in enumerate(trace.retrievals):
         _add_documents(rows, retrieval.documents, retrieval=i)
     _add_tool_calls(rows, trace.tool_calls)
     for i, generation in enumerate(trace.generations):
         _add_tool_calls(rows, generation.tool_calls, generation=i)
         for j, message in enumerate(generation.messages):
-            rows["messages"].append(_message_row(i, j, message))
+            key = digest(escape(message.content).encode())
+            texts[key] = message.content
+            rows["turns"].append(_turn_row(i, j, message, key))
             _add_tool_calls(rows, message.tool_calls, generation=i, message=j)
+    rows["texts"] = [{"digest": key, "text": text} for key, text in texts.items()]
     return rows
 
 
 def from_rows(rows: Rows) -> Trace:
-    """The trace that :func:`to_rows` took apart.
+    """The trace that :func:`to_rows` took apart, from its rows with those of ``texts`` and ``turns`` as ``messages``.
 
     Raises
     ------
@@ -180,15 +185,18 @@ def _segment_json(segment: Segment) -> dict[str, Any]:
         "source": segment.source,
         "origin": segment.origin,
         "fixed": segment.fixed,
+        "documents": segment.documents,
+        "located": segment.located,
+        "coverage": segment.coverage,
     }
 
 
-def _message_row(generation: int, position: int, message: Message) -> dict[str, Any]:
+def _turn_row(generation: int, position: int, message: Message, key: bytes) -> dict[str, Any]:
     return {
         "generation": generation,
         "position": position,
         "role": message.role,
-        "content": message.content,
+        "digest": key,
         "name": message.name,
         "tool_call_id": message.tool_call_id,
         "metadata": to_json(message.metadata),
@@ -289,7 +297,7 @@ class _Row:
             raise self._damaged(column, "does not hold segments") from error
 
     def _damaged(self, column: str, problem: str) -> StoreError:
-        return StoreError(f"{self._where} is damaged: {column} {problem}; delete that trace or restore a backup")
+        return StoreError(f"{self._where} is damaged: {column} {problem}; delete that trace (`attrkit traces delete`)")
 
 
 def _grouped(rows: Iterable[_Row], *owner: str) -> dict[_Owner, list[_Row]]:
@@ -363,4 +371,5 @@ def _tool_call(row: _Row, documents: Mapping[_Owner, list[_Row]]) -> ToolCall:
 
 def _segment(data: Mapping[str, Any]) -> Segment:
     locations = tuple(Location(**location) for location in data["locations"])
-    return Segment(**{**data, "kind": SegmentKind(data["kind"]), "locations": locations})
+    told = {"kind": SegmentKind(data["kind"]), "locations": locations, "documents": tuple(data.get("documents", ()))}
+    return Segment(**{**data, **told})

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from attr_core._locate import Span, gaps
+from attr_core._views import Span, gaps
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n(?:[^\S\n]*\n)*")
-_FENCE_OR_BLANK_LINES = re.compile(
+FENCE_OR_BLANK_LINES = re.compile(
     r"(?P<fence>^[ \t]*(?P<ticks>`{3,}+|~{3,}+)[^\n]*\n.*?(?:^[ \t]*(?P<close>(?P=ticks))[ \t]*$|\Z))"
     rf"|{_BLANK_LINES.pattern}",
     re.MULTILINE | re.DOTALL,
@@ -43,6 +43,15 @@ _LABEL_LINE = re.compile(
 _LABEL_AHEAD = re.compile(rf"(?:{_LABEL}|\[\d{{1,4}}\]|</?\w[^<>]{{0,120}}>)[ \t]*", re.IGNORECASE)
 _LABEL_BEHIND = re.compile(rf"(?:(?<=[.!?:。！？])[ \t]*{_LABEL}|</?\w[^<>]{{0,120}}>)\Z", re.IGNORECASE)
 _LONGEST_LABEL = 200
+# What is left of a JSON list of documents where their texts are cut out: keys and short values, and the texts' own
+# quotation marks at one end or both.
+_QUOTE = r"\\*\""
+_JSON_AROUND = re.compile(
+    rf"(?={_QUOTE}\s*[,}}\]]|.*[:\[,]\s*{_QUOTE}\Z)(?:{_QUOTE})?"
+    rf"(?>[\s\[\]{{}},:\d.+-]|{_QUOTE}[^\"\n]{{0,80}}\"|true|false|null|NaN|[eE]\d)*+(?:{_QUOTE})?",
+    re.DOTALL,
+)
+_LONGEST_JSON = 400
 
 _QUESTION = re.compile(
     rf"^{_MARK}(?:(?:user|the|my|your)(?:'s)?[ _])?{_QUESTION_WORD}[ \t*_]*[:：][ \t*_]*"
@@ -97,7 +106,7 @@ def paragraphs(content: str, span: Span, *, keep_code: bool) -> list[Span]:
     """
     found: list[Span | None] = []
     start, has_code = span[0], False
-    for match in (_FENCE_OR_BLANK_LINES if keep_code else _BLANK_LINES).finditer(content, *span):
+    for match in (FENCE_OR_BLANK_LINES if keep_code else _BLANK_LINES).finditer(content, *span):
         if keep_code and match["fence"]:
             has_code = has_code or match["close"] is not None
         else:
@@ -115,6 +124,8 @@ def substance(content: str, span: Span) -> Span | None:
     """A stretch without white space, separators, labels and numbering at its ends; ``None`` where that is all."""
     start, end = _stripped(content, *span)
     while start < end:
+        if end - start <= _LONGEST_JSON and _JSON_AROUND.fullmatch(content, start, end):
+            return None
         first = content.find("\n", start, end)
         last = content.rfind("\n", start, end)
         tail = max(start, end - _LONGEST_LABEL)
@@ -157,7 +168,8 @@ def _by_position(content: str, documents: Sequence[Span]) -> Span | None:
 
 
 def _is_label(line: str) -> bool:
-    return len(line) <= _LONGEST_LABEL and _LABEL_LINE.fullmatch(line.strip()) is not None
+    line = line.strip()
+    return len(line) <= _LONGEST_LABEL and bool(_LABEL_LINE.fullmatch(line) or _JSON_AROUND.fullmatch(line))
 
 
 def _stripped(content: str, start: int, end: int) -> Span:

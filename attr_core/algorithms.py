@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attr_core.errors import BudgetExceededError, ConfigurationError
-from attr_core.estimators import Banzhaf, ContextCite, LeaveOneOut
-from attr_core.protocols import Capability, Estimator, Scores
-from attr_core.types import Generation, Segment, Target
+from attr_core.estimators import Banzhaf, DebiasedLasso, LeaveOneOut
+from attr_core.protocols import Capability, Estimator, ScoringEngine
+from attr_core.types import Claim, Generation, Segment, Target
 from attr_core.values import ResponseLogOdds
 
 __all__ = ["ALGORITHMS", "DEFAULT_MASKS", "LikelihoodAlgorithm", "algorithm_named", "default_estimator"]
@@ -17,7 +17,8 @@ __all__ = ["ALGORITHMS", "DEFAULT_MASKS", "LikelihoodAlgorithm", "algorithm_name
 DEFAULT_MASKS = 64
 """The default budget of masks: up to six segments are enumerated within it."""
 
-MIN_ABLATIONS = 16
+MIN_ABLATIONS = 32
+"""Fewest random ablations that the default samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class LikelihoodAlgorithm:
     Parameters
     ----------
     estimator : Estimator, optional
-        By default all subsets where they are at most 64, else ContextCite.
+        By default what :func:`default_estimator` says.
     """
 
     estimator: Estimator | None = None
@@ -37,15 +38,16 @@ class LikelihoodAlgorithm:
 
     def value(
         self,
-        engine: Scores,
+        engine: ScoringEngine,
         generation: Generation,
         *,
         segments: Sequence[Segment],
         response: str,
         targets: Sequence[Target],
+        claims: Sequence[Claim] = (),
     ) -> ResponseLogOdds:
         """The value function over one generation."""
-        return ResponseLogOdds(engine, generation, segments=segments, response=response, targets=targets)
+        return ResponseLogOdds(engine, generation, segments=segments, response=response, targets=targets, claims=claims)
 
 
 ALGORITHMS: Mapping[str, type[LikelihoodAlgorithm]] = {"likelihood": LikelihoodAlgorithm}
@@ -64,23 +66,25 @@ def algorithm_named(name: str) -> LikelihoodAlgorithm:
     return ALGORITHMS[name]()
 
 
-def default_estimator(n_segments: int, max_masks: int | None = None) -> Estimator:
+def default_estimator(n_segments: int, max_masks: int | None = None, *, sample: bool = False) -> Estimator:
     """The estimator for that many segments within ``max_masks`` (by default no cap beyond the estimator's own).
+
+    All subsets where they are at most 64, unless ``sample`` forbids it (since not all can be measured); else
+    DebiasedLasso with max(64, 2n) ablations, or as many as the budget leaves down to 32; else leave-one-out.
 
     Raises
     ------
     BudgetExceededError
         Not even leave-one-out fits.
     """
-    if 2**n_segments <= min(DEFAULT_MASKS, max_masks if max_masks is not None else DEFAULT_MASKS):
+    most = max_masks if max_masks is not None else DebiasedLasso().n_masks(n_segments)
+    if not sample and 2**n_segments <= min(DEFAULT_MASKS, most if max_masks is not None else DEFAULT_MASKS):
         return Banzhaf()
-    full = ContextCite(DEFAULT_MASKS)
-    if max_masks is None or full.n_masks(n_segments) <= max_masks:
-        return full
-    ablations = max_masks - 2
-    if ablations >= max(MIN_ABLATIONS, 2 * n_segments):
-        return ContextCite(min(ablations, DEFAULT_MASKS), n_drops=0)
-    if LeaveOneOut().n_masks(n_segments) <= max_masks:
+    if DebiasedLasso().n_masks(n_segments) <= most:
+        return DebiasedLasso()
+    if most - 2 >= MIN_ABLATIONS:
+        return DebiasedLasso(min(most - 2, DebiasedLasso().n_random(n_segments)), n_drops=0)
+    if LeaveOneOut().n_masks(n_segments) <= most:
         return LeaveOneOut()
     raise BudgetExceededError(
         f"{n_segments} segments need at least {LeaveOneOut().n_masks(n_segments)} calls, the budget allows {max_masks};"

@@ -11,9 +11,12 @@ import hashlib
 import json
 import math
 import os
+import sqlite3
+import threading
 import time
+import warnings
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self, TypeVar
 
@@ -100,6 +103,10 @@ class Cache:
     Getters return what is there, one query for all keys; a damaged entry counts as absent. Putters write all entries
     in one transaction and, past ``max_bytes``, remove the least recently used ones.
 
+    What was measured was paid for. Where the file fails once it is open (disk full, locked, damaged), that is said
+    once, as a :class:`RuntimeWarning`; values stay in memory, are found there, and are written as soon as the file
+    takes them, with a last try on closing.
+
     Parameters
     ----------
     path : path, optional
@@ -128,6 +135,9 @@ class Cache:
         self.max_bytes = _cap(max_bytes)
         self._database = open_database(path, error=CacheError)
         self._room = 0  # bytes that may be written before the size is looked up again
+        self._unwritten: dict[str, dict[str, Any]] = {}
+        self._lock = threading.Lock()
+        self._trouble: str | None = None
 
     @property
     def path(self) -> str:
@@ -140,8 +150,15 @@ class Cache:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    @property
+    def trouble(self) -> str | None:
+        """Why values are kept in memory only; ``None`` while the file takes them."""
+        return self._trouble
+
     def close(self) -> None:
-        """Close the connections of all threads."""
+        """Write what the file did not take before, if it does now, and close the connections of all threads."""
+        if not self._database.is_closed and self._unwritten:
+            self._write([])
         self._database.close()
 
     def get_scores(self, keys: Iterable[str]) -> dict[str, TokenScores]:
@@ -199,10 +216,15 @@ class Cache:
         return n_removed
 
     def _get(self, kind: str, keys: Iterable[str], read: Callable[[bytes], _T]) -> dict[str, _T]:
-        wanted = json.dumps(list(dict.fromkeys(keys)))  # one variable however many keys: SQLite limits their number
+        keys = list(dict.fromkeys(keys))
+        wanted = json.dumps(keys)  # one variable however many keys: SQLite limits their number
         sql = f"SELECT key, value, checksum, used_at FROM measurements WHERE kind = ? AND key IN {_LISTED}"  # noqa: S608
-        with self._database.reading() as db:
+        rows: list[dict[str, Any]] = []
+        with self._outlived(), self._database.reading() as db:
             rows = select(db, sql, [kind, wanted])
+        with self._lock:
+            held = [self._unwritten[key] for key in keys if key in self._unwritten]
+        rows += [row for row in held if row["kind"] == kind]
         found = {}
         for row in rows:
             if isinstance(row["value"], bytes) and _checksum(row["key"], row["value"]) == row["checksum"]:
@@ -234,13 +256,40 @@ class Cache:
             }
             for key, blob in blobs.items()
         ]
-        with self._database.writing() as db:
-            insert(db, "measurements", rows, key=("key",))
-            self._room -= sum(map(len, blobs.values())) + _ROW_OVERHEAD * len(blobs)
-            if self._room < 0:
-                if _size(db) > self.max_bytes:
-                    _remove_oldest(db, int(self.max_bytes * _PRUNE_TO))
-                self._room = (self.max_bytes - _size(db)) // 8  # other processes write into the same file
+        self._write(rows)
+
+    def _write(self, rows: list[dict[str, Any]]) -> None:
+        """Write rows and those that could not be written before, or hold them all."""
+        with self._lock:
+            self._unwritten.update((row["key"], row) for row in rows)
+            waiting = list(self._unwritten.values())
+        with self._outlived():
+            with self._database.writing() as db:
+                insert(db, "measurements", waiting, key=("key",))
+                room = self._room - sum(row["size"] for row in waiting)
+                if room < 0:
+                    if _size(db) > self.max_bytes:
+                        _remove_oldest(db, int(self.max_bytes * _PRUNE_TO))
+                    room = (self.max_bytes - _size(db)) // 8  # other processes write into the same file
+            self._room = room
+            self._trouble = None
+            with self._lock:
+                for row in waiting:
+                    if self._unwritten.get(row["key"]) is row:
+                        del self._unwritten[row["key"]]
+
+    @contextlib.contextmanager
+    def _outlived(self) -> Iterator[None]:
+        """Note a failure of the file and say it once, instead of losing what was measured."""
+        try:
+            yield
+        except CacheError as error:
+            if self._database.is_closed:
+                raise
+            first, self._trouble = self._trouble is None, str(error)
+            if first:
+                with contextlib.suppress(Warning):  # one that is an error for the host must not stop the measuring
+                    warnings.warn(f"attrkit: measured values stay in memory: {error}", RuntimeWarning, stacklevel=5)
 
 
 def _cap(max_bytes: int | None) -> int:
@@ -252,11 +301,11 @@ def _cap(max_bytes: int | None) -> int:
     return int(given)
 
 
-def _size(db: Any) -> int:
+def _size(db: sqlite3.Connection) -> int:
     return int(select(db, "SELECT coalesce(sum(size), 0) AS size FROM measurements")[0]["size"])
 
 
-def _remove_oldest(db: Any, max_bytes: int) -> int:
+def _remove_oldest(db: sqlite3.Connection, max_bytes: int) -> int:
     sql = """DELETE FROM measurements WHERE key IN (
         SELECT key FROM (
             SELECT key, sum(size) OVER (ORDER BY used_at DESC, rowid DESC ROWS UNBOUNDED PRECEDING) AS total

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 from attr_core.cache import Cache, cache_key
 from attr_core.capabilities import offered, require
 from attr_core.errors import BudgetExceededError
-from attr_core.protocols import Capability, Completion, Engine, Progress, Renders, Sampling, TokenScores
+from attr_core.prompt import count_tokens
+from attr_core.protocols import Capability, Completion, Engine, Progress, Rendering, Renders, Sampling, TokenScores
 from attr_core.results import Budget, Cost
 from attr_core.types import Prompt
 
-__all__ = ["MeteredEngine", "count_tokens"]
+__all__ = ["MeteredEngine"]
 
 SLICE = 16
 """Prompts sent at a time: each slice is kept once measured, so that an interruption loses at most one."""
@@ -54,6 +55,8 @@ class MeteredEngine:
         self._progress = progress
         self._planned = planned
         self._seen: set[str] = set()
+        if isinstance(engine, Renders):
+            self.render: Callable[[Prompt], Rendering] = engine.render
 
     @property
     def spec(self) -> str:
@@ -75,10 +78,10 @@ class MeteredEngine:
         """The engine's, as far as they can be metered."""
         return offered(self.engine) & {Capability.SCORE, Capability.GENERATE}
 
-    def score(self, prompts: Sequence[Prompt], continuation: str) -> list[TokenScores]:
-        """As :class:`~attr_core.protocols.Scores`; only what the cache lacks is sent."""
+    def score(self, prompts: Sequence[Prompt], continuation: str, *, repeat: int = 0) -> list[TokenScores]:
+        """As :class:`~attr_core.protocols.Scores`; ``repeat`` numbers further measurements of the same prompt."""
         require(self.engine, {Capability.SCORE}, by="scoring")
-        keys = [cache_key("score", self.fingerprint, prompt, continuation=continuation) for prompt in prompts]
+        keys = [cache_key("score", self.fingerprint, p, continuation=continuation, repeat=repeat) for p in prompts]
         engine: Any = self.engine
         return self._measure(
             prompts,
@@ -162,13 +165,6 @@ class MeteredEngine:
         )
         if self._progress is not None:
             self._progress(self.cost.calls, max(self._planned, self.cost.calls))
-
-
-def count_tokens(engine: object, prompt: Prompt) -> int:
-    """Tokens of the rendered prompt; where the engine cannot render, an upper bound: its bytes and a few a message."""
-    if isinstance(engine, Renders):
-        return len(engine.render(prompt).token_ids)
-    return sum(len(message.content.encode("utf-8", "replace")) + 16 for message in prompt.messages)
 
 
 def _length(prompt: Prompt) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attr_core._language import guess_language
+from attr_core._phrases import Phrase, phrases
 from attr_core.results import FloatArray
 from attr_core.types import Claim, Target, TargetKind
 
@@ -19,13 +21,8 @@ MAX_PIVOTS = 3
 MIN_SHARE = 0.25
 """A pivot's change is at least this share of the largest change in its claim."""
 
-# A number with its separators, sign and percent; or a word with inner apostrophes and hyphens. One ideograph or kana is
-# a word of its own, since those scripts write no spaces.
-_WORD = re.compile(
-    r"[+\-−$€£¥]?\d+(?:[.,:/\-–]\d+)*%?"
-    r"|[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
-    r"|[^\W\d_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+(?:['’\-][^\W\d_]+)*"
-)
+TOGETHER = 0.25
+"""Neighbouring parts whose changes point the same way and are at least this share of the larger one are one phrase."""
 
 
 def find_pivots(
@@ -39,10 +36,12 @@ def find_pivots(
 ) -> tuple[Target, ...]:
     """The phrases of each claim that the context decides.
 
-    A phrase is a number, a word, or a name (capitalised words side by side). Its change is the sum over its tokens of
-    log-probability with the full context minus closed book, in nats. A claim's pivots are the phrases whose change is
-    at least ``floor`` and ``MIN_SHARE`` of the claim's largest, at most ``MAX_PIVOTS``, in the order of the text. No
-    pivot means that the context changes none of the claim's words. Costs nothing: both rows are measured anyway.
+    A phrase is a number, a negation or a name, each whole, or another word; :mod:`attr_core._phrases` has the rules.
+    Where a script writes no spaces or no capitals, neighbouring characters or words that change together are one
+    phrase. Its change is the sum over its tokens of log-probability with the full context minus closed book, in nats.
+    A claim's pivots are the phrases whose change is at least ``floor`` and ``MIN_SHARE`` of the claim's largest, at
+    most ``MAX_PIVOTS``, in the order of the text. No pivot means that the context changes none of the claim's words.
+    Costs nothing: both rows are measured anyway.
 
     Parameters
     ----------
@@ -52,15 +51,18 @@ def find_pivots(
         Half-open characters of each token.
     full, closed_book : array, shape (n_tokens,)
         Log-probabilities with every segment and with none.
+    floor : float, default 1.0
+        The smallest change worth naming, in nats.
     """
     change = full - closed_book
+    language = guess_language(response)
     pivots: list[Target] = []
     for claim in claims:
-        spans = _phrases(response, claim)
-        sizes = [abs(float(change[tokens_in(offsets, start, end)].sum())) for start, end in spans]
+        spans = _together(response, phrases(response, claim.start, claim.end, language=language), offsets, change)
+        sizes = [abs(_change(span, offsets, change)) for span in spans]
         bar = max(floor, MIN_SHARE * max(sizes, default=0.0))
         largest = sorted((i for i, size in enumerate(sizes) if size >= bar), key=lambda i: -sizes[i])[:MAX_PIVOTS]
-        for start, end in sorted(spans[i] for i in largest):
+        for start, end, _ in sorted(spans[i] for i in largest):
             pivots.append(Target(TargetKind.PIVOT, start, end, response[start:end], claim.index))
     return tuple(pivots)
 
@@ -70,23 +72,25 @@ def tokens_in(offsets: NDArray[np.int64], start: int, end: int) -> NDArray[np.bo
     return np.asarray((offsets[:, 0] < end) & (offsets[:, 1] > start), dtype=np.bool_)
 
 
-def _phrases(response: str, claim: Claim) -> list[tuple[int, int]]:
-    phrases: list[tuple[int, int]] = []
-    for match in _WORD.finditer(response, claim.start, claim.end):
-        start, end = match.span()
-        if phrases and _is_name(response, *phrases[-1]) and _is_name(response, start, end):
-            previous_start, previous_end = phrases[-1]
-            if response[previous_end:start] in (" ", "\u00a0", ". ") and not _opens(claim, previous_start):
-                phrases[-1] = (previous_start, end)
+def _change(span: Phrase, offsets: NDArray[np.int64], change: FloatArray) -> float:
+    return float(change[tokens_in(offsets, span.start, span.end)].sum())
+
+
+def _together(response: str, spans: Sequence[Phrase], offsets: NDArray[np.int64], change: FloatArray) -> list[Phrase]:
+    """The phrases, with neighbouring parts put together where they share a token or change together."""
+    found: list[Phrase] = []
+    smallest = largest = 0.0  # changes among the parts of the last phrase found, by size
+    for span in spans:
+        size = _change(span, offsets, change)
+        if found and span.is_part and found[-1].is_part and response[found[-1].end : span.start] in ("", " "):
+            last = found[-1]
+            share_a_token = bool((tokens_in(offsets, *last[:2]) & tokens_in(offsets, *span[:2])).any())
+            low, high = sorted((abs(smallest), abs(largest), abs(size)))[::2]
+            if share_a_token or (size * largest > 0 and low >= TOGETHER * high):
+                found[-1] = Phrase(last.start, span.end, is_part=True)
+                if not share_a_token:
+                    smallest, largest = math.copysign(low, size), math.copysign(high, size)
                 continue
-        phrases.append((start, end))
-    return phrases
-
-
-def _is_name(response: str, start: int, end: int) -> bool:
-    return response[start:end][0].isupper()
-
-
-def _opens(claim: Claim, start: int) -> bool:
-    # The capital of a claim's first word says nothing about whether it is a name.
-    return start == claim.start
+        found.append(span)
+        smallest = largest = size
+    return found

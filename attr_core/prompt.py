@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from attr_core.errors import SegmentationError
+from attr_core.protocols import Renders
 from attr_core.results import MaskArray
 from attr_core.types import Generation, Prompt, Segment
 
-__all__ = ["ablate", "ablations", "candidates"]
+__all__ = ["ablate", "ablations", "candidates", "count_tokens"]
 
 
 def candidates(segments: Sequence[Segment]) -> tuple[Segment, ...]:
@@ -57,6 +58,13 @@ def ablate(generation: Generation, segments: Sequence[Segment], mask: MaskArray)
 def ablations(generation: Generation, segments: Sequence[Segment], masks: MaskArray) -> list[Prompt]:
     """:func:`ablate` for each row of ``masks`` ``(n_masks, n_segments)``."""
     return [ablate(generation, segments, mask) for mask in masks]
+
+
+def count_tokens(engine: object, prompt: Prompt) -> int:
+    """Tokens of the rendered prompt; where the engine cannot render, an upper bound: its bytes and a few a message."""
+    if isinstance(engine, Renders):
+        return len(engine.render(prompt).token_ids)
+    return sum(len(message.content.encode("utf-8", "replace")) + 16 for message in prompt.messages)
 
 
 def _without(text: str, spans: list[tuple[int, int]], message: int) -> str:

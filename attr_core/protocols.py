@@ -32,6 +32,7 @@ __all__ = [
     "Sampling",
     "Scores",
     "ScoresHidden",
+    "ScoringEngine",
     "TokenScores",
     "ValueFunction",
 ]
@@ -123,6 +124,11 @@ class Scores(Protocol):
 
 
 @runtime_checkable
+class ScoringEngine(Engine, Scores, Protocol):
+    """An engine that scores."""
+
+
+@runtime_checkable
 class ScoresHidden(Protocol):
     """As :class:`Scores`, with segments hidden in the cache of one prompt; masks are ``(n_masks, n_segments)``."""
 
@@ -166,7 +172,8 @@ class Renders(Protocol):
 class ValueFunction(Protocol):
     """An oracle for v(S): the number obtained when only the segments in S are kept.
 
-    ``exact(masks)`` is mandatory: ``(n_masks, n_segments)`` bool -> ``(n_masks, n_targets)`` in ``unit``. Cheaper
+    ``exact(masks)`` is mandatory: ``(n_masks, n_segments)`` bool -> ``(n_masks, n_targets)`` in ``unit``; NaN in rows
+    that ``fits`` ``(n_masks,)`` says exceed the model's window. Cheaper
     fidelities (``hidden``, ``gradients``) are offered by having the method. ``floor`` is the smallest effect worth
     naming, in ``unit``; ``knows_right`` says whether more is better for the user (then verdicts read helpful, harmful).
     ``scales`` ``(n_targets,)`` is what a value is divided by to be comparable across targets (its tokens).
@@ -186,6 +193,7 @@ class ValueFunction(Protocol):
     def n_targets(self) -> int: ...
     @property
     def scales(self) -> FloatArray: ...
+    def fits(self, masks: MaskArray) -> MaskArray: ...
     def exact(self, masks: MaskArray) -> FloatArray: ...
 
 

@@ -7,9 +7,8 @@ frameworks.
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -18,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attr_core.errors import ConfigurationError
-from attr_core.types import Claim, Location, Segment, SegmentKind, Target, TargetKind
+from attr_core.types import Target
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 __all__ = [
-    "Attribution",
     "Budget",
     "Cost",
     "Diagnosis",
@@ -33,21 +31,21 @@ __all__ = [
     "FloatArray",
     "MaskArray",
     "Pair",
+    "PlaceboCheck",
     "Plan",
     "RedundancyGroup",
     "Regeneration",
+    "Route",
     "Step",
     "Support",
     "SupportVerdict",
     "Verdict",
+    "freeze_arrays",
 ]
 
 FloatArray = NDArray[np.float64]
 MaskArray = NDArray[np.bool_]
 """Masks over segments; True keeps the segment."""
-
-SCHEMA_VERSION = 1
-"""Of :meth:`Attribution.to_dict`."""
 
 
 class Verdict(StrEnum):
@@ -183,6 +181,19 @@ class RedundancyGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """A segment (column) that drives a claim by way of an earlier one.
+
+    On ``target``, a row of total reading, the segment drives; given the earlier claims less than half of its effect is
+    left, and claim ``claim`` is the first of those that it drives itself.
+    """
+
+    target: int
+    segment: int
+    claim: int
+
+
+@dataclass(frozen=True, slots=True)
 class Regeneration:
     """What the model says when the segments of these columns are removed; none removed is the prompt as it was."""
 
@@ -196,19 +207,24 @@ class Estimate:
     """What an estimator returns; arrays are ``(n_targets, n_segments)`` in the value's unit.
 
     ``exact`` says that the estimand was computed, not sampled: there is no sampling interval then, and ``low``,
-    ``high`` and ``p_values`` are NaN. ``decisive`` says that verdicts may be drawn, from exact effects or valid
-    intervals. ``drops`` is NaN where single deletion was not measured.
+    ``high`` and ``error`` (the standard error, with ``dof`` degrees of freedom) are NaN. ``decisive`` says that
+    verdicts may be drawn, from exact effects or valid intervals. ``drops`` is NaN where single deletion was not
+    measured. ``n_unfit`` masks were drawn but not measured, since their prompt exceeds the model's window; where that
+    changed what is estimated, ``estimand`` names it.
     """
 
     effects: FloatArray
     low: FloatArray
     high: FloatArray
-    p_values: FloatArray
+    error: FloatArray
     drops: FloatArray
     exact: bool
     decisive: bool
     n_masks: int
+    dof: float = math.nan
     level: float = math.nan
+    n_unfit: int = 0
+    estimand: str | None = None
     fit: Fit | None = None
     pairs: tuple[Pair, ...] = ()
     groups: tuple[RedundancyGroup, ...] = ()
@@ -216,193 +232,48 @@ class Estimate:
     partial: bool = False
 
     def __post_init__(self) -> None:
-        _freeze(self)
+        freeze_arrays(self)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Attribution:
-    """Which segment caused which part of a response.
+@dataclass(frozen=True, slots=True, eq=False)
+class PlaceboCheck:
+    """Effects of unrelated sentences ``(n_targets, n_placebos)``, to hold beside the margin δ ``(n_targets,)``.
 
-    ``effects[t, s]`` is what keeping segment ``s`` adds to target ``t``'s value, averaged as ``estimand`` says, in
-    ``unit``; positive when the segment supports the target. ``drops[t, s]`` is what deleting ``s`` alone takes away
-    from the full context. ``low`` and ``high`` bound the effects at ``level``; they are NaN where nothing was sampled
-    (``exact``) or the estimator has no valid interval. ``verdicts`` weigh effects against ``delta`` ``(n_targets,)``.
-    ``full`` and ``closed_book`` ``(n_targets,)`` are the values with every segment and with none.
+    ``beyond`` counts those whose absolute effect exceeds δ: then δ is too small for that target on that prompt.
     """
 
-    method: str
-    estimand: str
-    unit: str
-    trace_id: str
-    generation_id: str
-    response: str
-    segments: tuple[Segment, ...]
-    claims: tuple[Claim, ...]
+    sentences: tuple[str, ...]
     targets: tuple[Target, ...]
     effects: FloatArray
-    low: FloatArray
-    high: FloatArray
-    p_values: FloatArray
-    verdicts: NDArray[np.str_]
-    drops: FloatArray
     delta: FloatArray
-    full: FloatArray
-    closed_book: FloatArray
-    token_offsets: NDArray[np.int64]
-    token_full: FloatArray
-    token_closed_book: FloatArray
-    exact: bool
+    unit: str
     cost: Cost
-    seed: int
-    versions: Mapping[str, str]
-    answered_by: str | None = None
-    measured_on: str | None = None
-    level: float = math.nan
-    groups: tuple[RedundancyGroup, ...] = ()
-    pairs: tuple[Pair, ...] = ()
-    noise_floor: float = math.nan
-    fit: Fit | None = None
-    agreement: FloatArray | None = None
-    resolution: tuple[str, ...] = ()
-    regenerated: tuple[Regeneration, ...] = ()
-    warnings: tuple[str, ...] = ()
-    partial: bool = False
 
     def __post_init__(self) -> None:
-        _freeze(self)
-
-    def ranking(self, target: int) -> list[int]:
-        """Columns of that row from the largest effect down; NaN last."""
-        row = self.effects[target]
-        return sorted(range(len(self.segments)), key=lambda s: (math.isnan(row[s]), -row[s], s))
-
-    def rows(self, kind: TargetKind | None = None, *, claim: int | None = None) -> list[int]:
-        """Rows of that kind and claim."""
-        return [
-            row
-            for row, target in enumerate(self.targets)
-            if (kind is None or target.kind == kind) and (claim is None or target.claim == claim)
-        ]
-
-    def closed_book_probability(self, target: int) -> float:
-        """Probability of the target's text, given what precedes it, when every segment is removed."""
-        return _sigmoid(self.closed_book[target])
-
-    def is_known(self, target: int) -> bool:
-        """Whether the model gives this text without the context too: at closed book it is more likely than not."""
-        return bool(self.closed_book[target] >= 0)
-
-    @property
-    def closed_book_answer(self) -> str | None:
-        """What the model says without any of the segments; ``None`` where that was not generated."""
-        everything = tuple(range(len(self.segments)))
-        return next((again.text for again in self.regenerated if again.removed == everything), None)
-
-    def to_pandas(self) -> pd.DataFrame:
-        """One row per target and segment.
-
-        Raises
-        ------
-        MissingDependencyError
-            pandas is not installed.
-        """
-        from attr_core._optional import require
-
-        pandas: Any = require("pandas", extra="pandas")
-        return pandas.DataFrame(list(self._cells()))
-
-    def _cells(self) -> Iterator[dict[str, Any]]:
-        for t, target in enumerate(self.targets):
-            for s, segment in enumerate(self.segments):
-                yield {
-                    "target": target.text,
-                    "target_kind": target.kind.value,
-                    "claim": target.claim,
-                    "segment": segment.id,
-                    "segment_kind": segment.kind.value,
-                    "group_id": segment.group_id,
-                    "effect": float(self.effects[t, s]),
-                    "low": float(self.low[t, s]),
-                    "high": float(self.high[t, s]),
-                    "p_value": float(self.p_values[t, s]),
-                    "drop": float(self.drops[t, s]),
-                    "verdict": str(self.verdicts[t, s]),
-                }
+        freeze_arrays(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; NaN becomes ``None``. :meth:`from_dict` reads it back."""
-        plain = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
-        return {"schema": SCHEMA_VERSION, **plain}
+        """Plain JSON values; NaN becomes ``None``."""
+        return {
+            "sentences": list(self.sentences),
+            "targets": [target.text for target in self.targets],
+            "effects": [[value if math.isfinite(value) else None for value in row] for row in self.effects.tolist()],
+            "delta": self.delta.tolist(),
+            "unit": self.unit,
+            "beyond": self.beyond,
+            "calls": self.cost.calls,
+        }
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Attribution:
-        """Read what :meth:`to_dict` wrote.
+    @property
+    def beyond(self) -> int:
+        """Placebo effects whose size exceeds δ."""
+        return int((np.abs(self.effects) > self.delta[:, None]).sum())
 
-        Raises
-        ------
-        ConfigurationError
-            Written by a newer attrkit.
-        """
-        if data.get("schema") != SCHEMA_VERSION:
-            raise ConfigurationError(
-                f"attribution schema {data.get('schema')!r} is not {SCHEMA_VERSION}; upgrade attrkit"
-            )
-        values = {f.name: data[f.name] for f in fields(cls) if f.name in data}
-        n_targets, n_segments = len(values["targets"]), len(values["segments"])
-        for name in ("effects", "low", "high", "p_values", "drops"):
-            values[name] = _floats(values[name]).reshape(n_targets, n_segments)
-        for name in ("delta", "full", "closed_book", "token_full", "token_closed_book"):
-            values[name] = _floats(values[name])
-        values["verdicts"] = np.array(values["verdicts"], dtype=np.str_).reshape(n_targets, n_segments)
-        values["token_offsets"] = np.array(values["token_offsets"], dtype=np.int64).reshape(-1, 2)
-        if values.get("agreement") is not None:
-            values["agreement"] = _floats(values["agreement"])
-        if (fit := values.get("fit")) is not None:
-            values["fit"] = Fit(_floats(fit["r2"]), _floats(fit["lds"]), fit["n_held_out"])
-        values["segments"] = tuple(_segment(segment) for segment in values["segments"])
-        values["claims"] = tuple(Claim(**claim) for claim in values["claims"])
-        values["targets"] = tuple(Target(**{**t, "kind": TargetKind(t["kind"])}) for t in values["targets"])
-        values["cost"] = Cost(**{**values["cost"], "usd": _float(values["cost"]["usd"])})
-        values["pairs"] = tuple(Pair(**pair) for pair in values.get("pairs", ()))
-        values["groups"] = tuple(
-            RedundancyGroup(**{**group, "members": tuple(group["members"])}) for group in values.get("groups", ())
-        )
-        values["regenerated"] = tuple(
-            Regeneration(**{**r, "removed": tuple(r["removed"])}) for r in values.get("regenerated", ())
-        )
-        for name in ("resolution", "warnings"):
-            values[name] = tuple(values.get(name, ()))
-        for name in ("level", "noise_floor"):
-            values[name] = _float(values.get(name))
-        return cls(**values)
-
-    def __repr__(self) -> str:
-        shape = f"{len(self.targets)} targets x {len(self.segments)} segments"
-        return f"<Attribution of {self.trace_id}: {self.method}, {shape}>"
-
-    def __str__(self) -> str:
-        lines = ["answer: " + "".join(char if char.isprintable() else " " for char in self.response)]
-        for t, target in enumerate(self.targets):
-            if target.kind is TargetKind.RESPONSE and len(self.claims) == 1:
-                continue  # the claim says it already
-            full, closed_book = _sigmoid(self.full[t]), self.closed_book_probability(t)
-            lines.append(f"{target.kind} {target.text!r}: probability {full:.3f}, without any context {closed_book:.3f}")
-            for s in self.ranking(t)[:3]:
-                segment = self.segments[s]
-                lines.append(f"  {self.effects[t, s]:+6.2f} {self.verdicts[t, s]:<12} {segment.id}: {segment.text[:60]!r}")
-        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
-
-    def _repr_html_(self) -> str:
-        head = "<tr><th>target</th><th>segment</th><th>effect</th><th>verdict</th><th>text</th></tr>"
-        body = "".join(
-            f"<tr><td>{html.escape(target.text)}</td><td>{html.escape(self.segments[s].id)}</td>"
-            f"<td>{self.effects[t, s]:+.2f}</td><td>{html.escape(str(self.verdicts[t, s]))}</td>"
-            f"<td>{html.escape(self.segments[s].text[:120])}</td></tr>"
-            for t, target in enumerate(self.targets)
-            for s in self.ranking(t)[:3]
-        )
-        caption = html.escape(f"{self.method}, {self.estimand} effects in {self.unit}; {self.cost.calls} calls")
-        return f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{body}</tbody></table>"
+    @property
+    def largest(self) -> float:
+        """The largest absolute placebo effect; NaN where none was measured."""
+        sizes = np.abs(self.effects)
+        return float(np.nanmax(sizes)) if np.isfinite(sizes).any() else math.nan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -415,7 +286,7 @@ class Support:
     cost: Cost = field(default_factory=Cost)
 
     def __post_init__(self) -> None:
-        _freeze(self)
+        freeze_arrays(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,50 +302,10 @@ class Diagnosis:
     confidence: float = math.nan
 
 
-def _freeze(holder: Any) -> None:
+def freeze_arrays(holder: Any) -> None:
+    """Replace the arrays of a frozen dataclass by read-only copies."""
     for f in fields(holder):
         if isinstance(array := getattr(holder, f.name), np.ndarray):
             frozen = array.copy()
             frozen.setflags(write=False)
             object.__setattr__(holder, f.name, frozen)
-
-
-def _sigmoid(log_odds: float) -> float:
-    return float(1 / (1 + np.exp(-log_odds))) if log_odds >= 0 else float(np.exp(log_odds) / (1 + np.exp(log_odds)))
-
-
-def _floats(values: Any) -> FloatArray:
-    return np.array(_nan_for_none(values), dtype=np.float64)
-
-
-def _float(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def _nan_for_none(values: Any) -> Any:
-    if isinstance(values, list):
-        return [_nan_for_none(value) for value in values]
-    return math.nan if values is None else values
-
-
-def _segment(data: Mapping[str, Any]) -> Segment:
-    locations = tuple(Location(**location) for location in data["locations"])
-    return Segment(**{**data, "kind": SegmentKind(data["kind"]), "locations": locations})
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence | set | frozenset):
-        return [_plain(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    return str(value)

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import chain
+from typing import Any, get_args
 
-from attr_core._locate import Span, Taken, gaps, locate, occurrences
+from attr_core._finer import coarser, finer
+from attr_core._locate import Found, Haystack, Taken, locate, mark_zone
 from attr_core._turn import Part, substance, turn_parts
-from attr_core.types import Document, Generation, Location, Message, Segment, SegmentKind, Trace
+from attr_core._views import Span, fold, gaps
+from attr_core.errors import InputError
+from attr_core.types import Document, Generation, Granularity, Location, Message, Segment, SegmentKind, Trace
 
-__all__ = ["group_of", "segment", "segment_trace", "unlocated"]
+__all__ = ["group_of", "partly_located", "segment", "segment_trace", "unlocated"]
+
+_Named = dict[str, tuple[Document, tuple[str, ...]]]  # a text's first document, and the names of all that have it
+_Held = tuple[int, int, tuple[str, ...]]  # where in a message a text stands, and the names of its documents
 
 _GROUP_KEYS = ("group_id", "ref_doc_id", "source_id", "source", "file_path", "url")
 
@@ -25,17 +32,23 @@ _ROLES = {
 
 
 def segment(
-    generation: Generation, *, documents: Iterable[Document] = (), query: str | None = None
+    generation: Generation,
+    *,
+    documents: Iterable[Document] = (),
+    query: str | None = None,
+    granularity: Granularity = "chunk",
 ) -> tuple[Segment, ...]:
     """Cut the prompt of a generation into segments, in the order in which they stand.
 
     A message is one segment unless it is cut further:
 
-    * A document that stands in a message exactly is a ``retrieved`` segment there. The last user turn, what came after
-      it and the system message are searched first, earlier turns only for what stands in none of these, assistant
-      turns last, so that a copy in the history is not mistaken for the document. What is left of the message is a
-      segment of the message's kind where it says something; separators, labels and numbering stay in the prompt and
-      belong to no segment.
+    * A document that stands in a message is a ``retrieved`` segment there. It is looked for as it is, then as a JSON
+      string, then in other white space, case or Unicode form, and at last in part; ``located`` and ``coverage`` say
+      how it was found. Longer documents come first, so that a short one is not found inside them. What the application
+      made of the documents (``rendered["context"]``), the last user turn, what came after it and the system message
+      are searched first, earlier turns only for what stands in none of these, assistant turns last, so that a copy in
+      the history is not mistaken for the document. What is left of the message is a segment of the message's kind
+      where it says something; separators, labels and numbering stay in the prompt and belong to no segment.
     * The question being answered is a fixed segment of the last user turn that says something besides documents and
       labels: ``query`` where it stands there, else what is labelled as the question, else what follows the last
       document, else what precedes the first; without documents the last paragraph. An instruction before or after the
@@ -53,11 +66,19 @@ def segment(
         could not be found.
     query : str, optional
         What the user asked.
+    granularity : {"chunk", "message", "paragraph", "sentence"}
+        ``message`` cuts no documents out of their messages, only the question. ``paragraph`` and ``sentence`` cut
+        documents, tool outputs, memory and turns longer than 200 characters further (``d1.s1``, ``d1.s2``).
 
     Returns
     -------
     tuple of Segment
         Locations never overlap; ``text`` is the slice of the message's content at each of them.
+
+    Raises
+    ------
+    InputError
+        No such granularity.
 
     Examples
     --------
@@ -67,30 +88,28 @@ def segment(
     d1 retrieved 4 False
     m0.p1 user_turn 24 True
     """
-    messages = generation.messages
-    by_text: dict[str, Document] = {}
-    for document in documents:
-        by_text.setdefault(document.text.strip(), document)
-    found, question = _find(messages, list(by_text), query)
-    pieces = [_document_segment(by_text[text], locations, messages) for text, locations in found.items()]
-    spans: dict[int, list[Span]] = {index: [] for index in range(len(messages))}
-    for piece in pieces:
-        for location in piece.locations:
-            spans[location.message].append((location.start, location.end))
-    asked: list[Part] = []
-    for index in reversed(range(len(messages))):
-        message, cuts = messages[index], sorted(spans[index])
-        if not message.content.strip():
-            continue
-        parts = []
-        if not asked and _kind(message) is SegmentKind.USER_TURN and message.role == "user":
-            here = question if question and question.message == index else None
-            parts = asked = turn_parts(message.content, cuts, (here.start, here.end) if here else None)
-        pieces += _message_segments(index, message, parts or _rest(message.content, cuts))
-    return tuple(_named(_merged(sorted(pieces, key=lambda piece: _order(piece.locations[0])))))
+    if granularity not in get_args(Granularity):
+        raise InputError(f"granularity {granularity!r} does not exist; use {', '.join(get_args(Granularity))}")
+    messages, named = generation.messages, _by_text(documents)
+    found, question = _find(generation, named, query)
+    inside: dict[int, list[_Held]] = {index: [] for index in range(len(messages))}
+    pieces: list[Segment] = []
+    for text, places in found.items():
+        document, names = named[text]
+        for one in places:
+            inside[one.location.message].append((one.location.start, one.location.end, names))
+            if granularity != "message":
+                pieces.append(_document_segment(document, names, one, messages))
+    for index, parts in _cut(messages, inside, question, whole=granularity == "message"):
+        held = inside[index] if granularity == "message" else []
+        pieces += _message_segments(index, messages[index], parts, [*held, *_marked(messages[index], named)])
+    merged = _named(_merged(sorted(pieces, key=lambda piece: _order(piece.locations[0]))))
+    return tuple(_named(_merged(part for piece in merged for part in finer(piece, granularity))))
 
 
-def segment_trace(trace: Trace, generation: Generation | None = None) -> Generation:
+def segment_trace(
+    trace: Trace, generation: Generation | None = None, *, granularity: Granularity | None = None
+) -> Generation:
     """A generation of a trace with its segments filled from the trace's documents and query.
 
     Parameters
@@ -98,57 +117,70 @@ def segment_trace(trace: Trace, generation: Generation | None = None) -> Generat
     trace : Trace
         Where the documents (retrieved, or brought by tool calls) and the query are taken from.
     generation : Generation, optional
-        By default the one that gave the answer. One that has segments is returned as it is.
+        By default the one that gave the answer.
+    granularity : {"chunk", "message", "paragraph", "sentence"}, optional
+        As for :func:`segment`. Named, it cuts a generation that has segments anew; by default one that has segments is
+        returned as it is, another cut into chunks.
 
     Returns
     -------
     Generation
-        A copy. A segment that repeats the response of an earlier generation has that generation as its ``origin``.
+        A copy. A segment that is or stands in a repeated response of an earlier generation has that as its ``origin``.
 
     Raises
     ------
     InputError
-        The trace holds no generation.
+        The trace holds no generation, or there is no such granularity.
     """
     generation = generation or trace.target_generation
-    if generation.segments:
+    if generation.segments and granularity is None:
         return generation
-    segments = segment(generation, documents=_documents(trace), query=trace.query)
+    segments = segment(generation, documents=_documents(trace), query=trace.query, granularity=granularity or "chunk")
     earlier: dict[str, str] = {}
     for other in trace.generations:
         if other.id == generation.id:
             break
         if other.response and other.response.strip():
             earlier[other.response.strip()] = other.id
-    segments = tuple(
-        piece if piece.origin else replace(piece, origin=earlier.get(piece.text.strip())) for piece in segments
-    )
+
+    def origin(piece: Segment) -> str | None:
+        whole = generation.messages[piece.locations[0].message].content
+        return piece.origin or earlier.get(piece.text.strip()) or earlier.get(whole.strip())
+
+    segments = tuple(replace(piece, origin=origin(piece)) for piece in segments)
     return replace(generation, segments=segments)
 
 
 def unlocated(documents: Iterable[Document] | Trace, segments: Sequence[Segment]) -> tuple[Document, ...]:
-    """The documents that are no segment: changed, cut or dropped on the way into the prompt, or inside another one.
+    """The documents of which nothing was found: rewritten or dropped on the way into the prompt, or inside another one.
 
-    They cannot be attributed, so they are reported and never guessed.
+    They cannot be attributed, so they are reported and never guessed. For those found in part see
+    :func:`partly_located`.
 
     Parameters
     ----------
     documents : iterable of Document or Trace
         What was retrieved.
     segments : sequence of Segment
-        What :func:`segment` made of the prompt.
+        What :func:`segment` made of the prompt and the same documents.
     """
-    retrieved = [piece for piece in segments if piece.kind is SegmentKind.RETRIEVED]
-    texts = {piece.text.strip() for piece in retrieved}
-    marked = [(str(piece.source["rag_chunk_id"]), piece.text) for piece in retrieved if "rag_chunk_id" in piece.source]
-
-    def is_located(document: Document) -> bool:
-        text = document.text.strip()
-        inside = any(name == document.id and text in chunk for name, chunk in marked)
-        return bool(text) and (text in texts or inside)
-
     documents = _documents(documents) if isinstance(documents, Trace) else documents
-    return tuple(document for document in documents if not is_located(document))
+    names = {name for piece in segments for name in piece.documents}
+    texts = {piece.text.strip() for piece in segments if piece.kind is SegmentKind.RETRIEVED}
+    return tuple(
+        document
+        for name, document in _with_names(documents)
+        if name not in names and document.text.strip() not in texts
+    )
+
+
+def partly_located(segments: Iterable[Segment]) -> dict[str, float]:
+    """Document -> the share of it that stands in the prompt, for those that were only found in part.
+
+    What is missing may have been said elsewhere in the prompt in other words, so their effects are at least suspect.
+    """
+    parts = [piece for piece in segments if piece.located == "partial"]
+    return {name: piece.coverage for piece in parts for name in piece.documents}
 
 
 def group_of(metadata: Mapping[str, Any], default: str) -> str:
@@ -162,26 +194,44 @@ def group_of(metadata: Mapping[str, Any], default: str) -> str:
 
 
 def _find(
-    messages: Sequence[Message], texts: Sequence[str], query: str | None
-) -> tuple[dict[str, tuple[Location, ...]], Location | None]:
-    """The documents' locations and the query's; of two that overlap the longer one wins, of two alike the query."""
-    contents = [message.content for message in messages]
+    generation: Generation, texts: Iterable[str], query: str | None
+) -> tuple[dict[str, list[Found]], Location | None]:
+    """Where the documents' texts stand, and the query in the last user turn."""
+    messages = generation.messages
     last = max(
         (i for i, m in enumerate(messages) if _kind(m) is SegmentKind.USER_TURN and m.content.strip()), default=-1
     )
-    ranks = [_rank(message, is_history=index < last) for index, message in enumerate(messages)]
+    haystacks = [
+        Haystack(message.content, message=index, rank=rank)
+        for index, message in enumerate(messages)
+        if (rank := _rank(message, is_history=index < last)) is not None
+    ]
+    if isinstance(context := generation.rendered.get("context"), str):
+        mark_zone(context, haystacks)
     query = (query or "").strip()
-    taken = Taken()
-    found = locate([text for text in texts if len(text) > len(query)], contents, ranks=ranks, taken=taken)
-    question = None
-    if query and last >= 0 and query != contents[last].strip():
-        question = max(
-            occurrences(query, contents[last], message=last, taken=taken), key=lambda here: here.start, default=None
-        )
-    if question:
-        taken.add(question)
-    found |= locate([text for text in texts if len(text) <= len(query)], contents, ranks=ranks, taken=taken)
-    return found, question
+    if last >= 0 and query == messages[last].content.strip():
+        query = ""
+    return locate(dict.fromkeys(texts), haystacks, taken=Taken(), query=query, asked=last)
+
+
+def _cut(
+    messages: Sequence[Message], inside: Mapping[int, list[_Held]], question: Location | None, *, whole: bool
+) -> Iterator[tuple[int, list[Part]]]:
+    """What each message says besides its documents, or with ``whole`` documents included; the question apart."""
+    is_asked = False
+    for index in reversed(range(len(messages))):
+        message = messages[index]
+        if not message.content.strip():
+            continue
+        documents = sorted((start, end) for start, end, _ in inside[index])
+        parts: list[Part] = []
+        if not is_asked and _kind(message) is SegmentKind.USER_TURN and message.role == "user":
+            here = question if question and question.message == index else None
+            parts = turn_parts(message.content, documents, (here.start, here.end) if here else None)
+            is_asked = bool(parts)
+            if whole and parts:
+                parts = coarser(message.content, parts)
+        yield index, parts or _rest(message.content, [] if whole else documents)
 
 
 def _rank(message: Message, *, is_history: bool) -> int | None:
@@ -212,24 +262,28 @@ def _rest(content: str, documents: Sequence[Span]) -> list[Part]:
     return [Part(*span, fixed=False) for span in found if span is not None]
 
 
-def _document_segment(document: Document, locations: tuple[Location, ...], messages: Sequence[Message]) -> Segment:
-    first = locations[0]
+def _document_segment(document: Document, names: tuple[str, ...], found: Found, messages: Sequence[Message]) -> Segment:
+    place = found.location
     return Segment(
         id=document.id,
         kind=SegmentKind.RETRIEVED,
-        text=messages[first.message].content[first.start : first.end],
-        locations=locations,
+        text=messages[place.message].content[place.start : place.end],
+        locations=(place,),
         group_id=group_of(document.metadata, document.id),
         source=document.metadata,
-        origin=_tool_call_id(messages[first.message]),
+        origin=_tool_call_id(messages[place.message]),
+        documents=names,
+        located=found.rung,
+        coverage=found.coverage,
     )
 
 
-def _message_segments(index: int, message: Message, parts: Sequence[Part]) -> Iterator[Segment]:
+def _message_segments(index: int, message: Message, parts: Sequence[Part], held: Sequence[_Held]) -> Iterator[Segment]:
     kind, chunk = _kind(message), message.metadata.get("rag_chunk_id")
     name = f"m{index}" if chunk is None else str(chunk)
     for number, part in enumerate(parts, start=1):
         is_whole = (part.start, part.end) == (0, len(message.content))
+        within = (names for start, end, names in held if part.start <= start and end <= part.end)
         yield Segment(
             id=name if is_whole else f"{name}.p{number}",
             kind=kind,
@@ -239,7 +293,19 @@ def _message_segments(index: int, message: Message, parts: Sequence[Part]) -> It
             source=message.metadata,
             origin=_tool_call_id(message),
             fixed=part.fixed,
+            documents=tuple(dict.fromkeys(chain.from_iterable(within))),
         )
+
+
+def _marked(message: Message, named: _Named) -> list[_Held]:
+    """The documents of a message that is marked as a chunk: of that id, with a text that stands there."""
+    chunk = message.metadata.get("rag_chunk_id")
+    content = "" if chunk is None else fold(message.content)
+    return [
+        (0, 0, names)
+        for text, (document, names) in named.items()
+        if chunk is not None and text and (document.id == str(chunk) or str(chunk) in names) and fold(text) in content
+    ]
 
 
 def _tool_call_id(message: Message) -> str | None:
@@ -257,7 +323,12 @@ def _merged(pieces: Iterable[Segment]) -> Iterator[Segment]:
         alike.setdefault((piece.kind, piece.text), []).append(piece)
     for first, *others in alike.values():
         locations = sorted((place for piece in (first, *others) for place in piece.locations), key=_order)
-        yield replace(first, locations=tuple(locations), fixed=any(piece.fixed for piece in (first, *others)))
+        yield replace(
+            first,
+            locations=tuple(locations),
+            fixed=any(piece.fixed for piece in (first, *others)),
+            documents=tuple(dict.fromkeys(name for piece in (first, *others) for name in piece.documents)),
+        )
 
 
 def _named(pieces: Iterable[Segment]) -> Iterator[Segment]:
@@ -271,6 +342,26 @@ def _named(pieces: Iterable[Segment]) -> Iterator[Segment]:
             name = f"{piece.id}#{seen[piece.id] + 1}"
         used.add(name)
         yield piece if name == piece.id else replace(piece, id=name)
+
+
+def _with_names(documents: Iterable[Document]) -> Iterator[tuple[str, Document]]:
+    """Documents under their ids made unique: two retrievals may both call their first one ``doc1``."""
+    texts: dict[str, str] = {}
+    for document in documents:
+        name, number, text = document.id, 1, document.text.strip()
+        while texts.setdefault(name, text) != text:
+            number += 1
+            name = f"{document.id}#{number}"
+        yield name, document
+
+
+def _by_text(documents: Iterable[Document]) -> _Named:
+    """Each text with the first document that has it and the names of all that do."""
+    named: _Named = {}
+    for name, document in _with_names(documents):
+        first, names = named.get(document.text.strip(), (document, ()))
+        named[document.text.strip()] = first, names if name in names else (*names, name)
+    return named
 
 
 def _documents(trace: Trace) -> tuple[Document, ...]:

@@ -11,20 +11,22 @@ import builtins
 import hashlib
 import json
 import os
+import sqlite3
 import time
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
 from attr_core import _trace_rows
-from attr_core._database import Database, execute, insert, open_database, select, unescape
+from attr_core._database import execute, insert, open_database, select, unescape
+from attr_core._memory import Memory
 from attr_core._schema import RUN_TABLES
+from attr_core.attribution import Attribution
 from attr_core.errors import ConfigurationError, StoreError, TraceNotFoundError
-from attr_core.results import Attribution
 from attr_core.types import Trace
 
-__all__ = ["SHORTEST_PREFIX", "Store", "TraceSummary"]
+__all__ = ["SHORTEST_PREFIX", "Pruned", "Store", "StoreStats", "TraceSummary"]
 
 SHORTEST_PREFIX = 4
 """Characters of an id that are enough, where only one trace starts with them."""
@@ -46,8 +48,30 @@ class TraceSummary:
     n_attributions: int
 
 
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many traces went, and how many results with them."""
+
+    n_traces: int
+    n_attributions: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """What the file holds; ``n_bytes`` is its size with what is still in its log, measured values included."""
+
+    path: str
+    schema: int
+    n_traces: int
+    n_attributions: int
+    n_bytes: int
+
+
 class Store:
     """Traces and attributions in one SQLite file; usable from any thread and from several processes at once.
+
+    What was saved outlives the process, killed or not; a power cut may take the last moments before it. A save that
+    fails leaves everything as it was.
 
     Parameters
     ----------
@@ -79,7 +103,7 @@ class Store:
     @property
     def memory(self) -> MutableMapping[str, Any]:
         """Small JSON values kept by key, for :func:`attr_core.capabilities.probe`."""
-        return _Memory(self._database)
+        return Memory(self._database)
 
     def __enter__(self) -> Self:
         return self
@@ -105,6 +129,7 @@ class Store:
             if known and trace.started is None:
                 rows["traces"][0].update(known[0])
             insert(db, "traces", rows.pop("traces"), key=("id",))
+            insert(db, "texts", rows.pop("texts"), key=("digest",))
             _delete_run(db, trace.id)
             for table, found in rows.items():
                 insert(db, table, [{"trace_id": trace.id, **row} for row in found])
@@ -183,7 +208,7 @@ class Store:
         sql = f"""SELECT * FROM trace_summaries WHERE {" AND ".join(wanted) or "1"}
             ORDER BY started_at DESC, number DESC LIMIT ?"""  # noqa: S608
         with self._database.reading() as db:
-            db.conn.create_function("attrkit_contains", 2, _contains, deterministic=True)
+            db.create_function("attrkit_contains", 2, _contains, deterministic=True)
             return [_summary(row) for row in select(db, sql, [*wanted.values(), -1 if limit is None else limit])]
 
     def save_attribution(self, attribution: Attribution) -> None:
@@ -212,8 +237,14 @@ class Store:
                 )
             insert(db, "attributions", [row], key=("trace_id", "id"))
 
-    def attributions(self, trace_id: str) -> builtins.list[Attribution]:
+    def attributions(self, trace_id: str, *, skip_damaged: bool = False) -> builtins.list[Attribution]:
         """Results of that trace, in the order they were first saved.
+
+        Parameters
+        ----------
+        trace_id : str
+        skip_damaged : bool, default False
+            Leave out what cannot be read instead of raising.
 
         Raises
         ------
@@ -225,7 +256,15 @@ class Store:
         with self._database.reading() as db:
             trace_id = self._resolve(db, trace_id)
             sql = "SELECT id, result FROM attributions WHERE trace_id = ? ORDER BY rowid"
-            return [_attribution(row) for row in select(db, sql, [trace_id])]
+            rows = select(db, sql, [trace_id])
+        found = []
+        for row in rows:
+            try:
+                found.append(_attribution(row))
+            except StoreError:
+                if not skip_damaged:
+                    raise
+        return found
 
     def delete(self, id: str) -> None:  # noqa: A002
         """Remove a trace with everything that belongs to it; the whole id is needed.
@@ -238,11 +277,47 @@ class Store:
         with self._database.writing() as db:
             if not select(db, "SELECT 1 FROM traces WHERE id = ?", [id]):
                 raise self._not_found(id)
-            _delete_run(db, id)
-            execute(db, "DELETE FROM attributions WHERE trace_id = ?", [id])
-            execute(db, "DELETE FROM traces WHERE id = ?", [id])
+            _delete(db, "id = ?", [id])
+        self._database.release_pages()
 
-    def _resolve(self, db: Any, prefix: str) -> str:
+    def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
+        """Remove the traces that were started earlier, with everything that belongs to them.
+
+        Parameters
+        ----------
+        before : datetime
+            Without a time zone it is taken as UTC. A trace without a known start counts from when it was first saved.
+        dry_run : bool, default False
+            Count only.
+        """
+        older = ("started_at < ?", [_trace_rows.seconds(before)])
+        if dry_run:
+            with self._database.reading() as db:
+                return _count(db, *older)
+        with self._database.writing() as db:
+            pruned = _count(db, *older)
+            _delete(db, *older)
+        self._database.release_pages()
+        return pruned
+
+    def stats(self) -> StoreStats:
+        """How much is kept."""
+        with self._database.reading() as db:
+            counted = _count(db, "1", [])
+            schema = int(select(db, "PRAGMA user_version")[0]["user_version"])
+        return StoreStats(self.path, schema, counted.n_traces, counted.n_attributions, self._database.n_bytes())
+
+    def check(self) -> None:
+        """Read the whole file and take its write lock; changes nothing.
+
+        Raises
+        ------
+        StoreError
+            It is damaged, cannot be written, or is locked.
+        """
+        self._database.check()
+
+    def _resolve(self, db: sqlite3.Connection, prefix: str) -> str:
         if select(db, "SELECT 1 FROM traces WHERE id = ?", [prefix]):
             return prefix
         if len(prefix) < SHORTEST_PREFIX:
@@ -260,15 +335,29 @@ class Store:
         return TraceNotFoundError(f"trace {id!r} is not in {self.path}; run `attrkit traces` to see what is")
 
 
-def _delete_run(db: Any, trace_id: str) -> None:
+def _delete_run(db: sqlite3.Connection, trace_id: str) -> None:
     for table in RUN_TABLES:
         execute(db, f"DELETE FROM {table} WHERE trace_id = ?", [trace_id])  # noqa: S608
 
 
-def _read(db: Any, trace_id: str) -> Trace:
+def _count(db: sqlite3.Connection, condition: str, parameters: Sequence[Any]) -> Pruned:
+    sql = f"""SELECT (SELECT count(*) FROM traces WHERE {condition}) AS n_traces, (SELECT count(*) FROM attributions
+        WHERE trace_id IN (SELECT id FROM traces WHERE {condition})) AS n_attributions"""  # noqa: S608
+    return Pruned(**select(db, sql, [*parameters, *parameters])[0])
+
+
+def _delete(db: sqlite3.Connection, condition: str, parameters: Sequence[Any]) -> None:
+    for table in (*RUN_TABLES, "attributions"):
+        sql = f"DELETE FROM {table} WHERE trace_id IN (SELECT id FROM traces WHERE {condition})"  # noqa: S608
+        execute(db, sql, parameters)
+    execute(db, f"DELETE FROM traces WHERE {condition}", parameters)  # noqa: S608
+    execute(db, "DELETE FROM texts WHERE digest NOT IN (SELECT digest FROM turns WHERE digest IS NOT NULL)")
+
+
+def _read(db: sqlite3.Connection, trace_id: str) -> Trace:
     rows = {"traces": select(db, "SELECT * FROM traces WHERE id = ?", [trace_id])}
     for table in RUN_TABLES:
-        order = "generation, position" if table == "messages" else "position"
+        table, order = ("messages", "generation, position") if table == "turns" else (table, "position")
         rows[table] = select(db, f"SELECT * FROM {table} WHERE trace_id = ? ORDER BY {order}", [trace_id])  # noqa: S608
     return _trace_rows.from_rows(rows)
 
@@ -293,41 +382,10 @@ def _attribution(row: Mapping[str, Any]) -> Attribution:
     except ConfigurationError as error:  # written by a newer attrkit
         raise StoreError(f"{where}: {error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"{where} is damaged ({error}); attribute the trace again") from error
+        raise StoreError(
+            f"{where} is damaged ({error}); delete that trace, or read the others with skip_damaged=True"
+        ) from error
 
 
 def _contains(text: Any, part: str) -> bool:
     return isinstance(text, str) and part.casefold() in text.casefold()
-
-
-class _Memory(MutableMapping[str, Any]):
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def __getitem__(self, key: str) -> Any:
-        with self._database.reading() as db:
-            found = select(db, "SELECT value FROM memory WHERE key = ?", [key])
-        if not found:
-            raise KeyError(key)
-        try:
-            return json.loads(unescape(found[0]["value"]))
-        except (TypeError, ValueError):  # a damaged memory is one that never was
-            raise KeyError(key) from None
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        with self._database.writing() as db:
-            insert(db, "memory", [{"key": key, "value": _trace_rows.to_json(value)}], key=("key",))
-
-    def __delitem__(self, key: str) -> None:
-        with self._database.writing() as db:
-            if not execute(db, "DELETE FROM memory WHERE key = ?", [key]):
-                raise KeyError(key)
-
-    def __iter__(self) -> Iterator[str]:
-        with self._database.reading() as db:
-            keys = [unescape(row["key"]) for row in select(db, "SELECT key FROM memory ORDER BY key")]
-        return iter(keys)
-
-    def __len__(self) -> int:
-        with self._database.reading() as db:
-            return int(select(db, "SELECT count(*) AS n FROM memory")[0]["n"])

@@ -135,7 +135,8 @@ class ScriptedJudge:
 class GameValue:
     """A value function given by a plain function of one mask, for testing estimators against closed forms.
 
-    ``game`` maps a mask ``(n_segments,)`` to the values of all targets ``(n_targets,)``. ``measured`` keeps every mask.
+    ``game`` maps a mask ``(n_segments,)`` to the values of all targets ``(n_targets,)``. Masks that keep more than
+    ``max_kept`` segments do not fit. ``measured`` keeps every mask measured.
     """
 
     game: Callable[[MaskArray], Sequence[float]]
@@ -145,13 +146,19 @@ class GameValue:
     name: str = "GameValue"
     unit: str = "nats"
     knows_right: bool = False
+    max_kept: float = np.inf
     measured: list[tuple[bool, ...]] = field(default_factory=list)
 
     @property
     def scales(self) -> FloatArray:
         return np.ones(self.n_targets)
 
+    def fits(self, masks: MaskArray) -> MaskArray:
+        return np.asarray(masks.sum(axis=1) <= self.max_kept, dtype=np.bool_)
+
     def exact(self, masks: MaskArray) -> FloatArray:
-        self.measured.extend(tuple(bool(kept) for kept in mask) for mask in masks)
-        values = [list(self.game(mask)) for mask in masks]
+        fits = self.fits(masks)
+        self.measured.extend(tuple(bool(kept) for kept in mask) for mask in masks[fits])
+        nothing = [np.nan] * self.n_targets
+        values = [list(self.game(mask)) if fit else nothing for mask, fit in zip(masks, fits, strict=True)]
         return np.array(values, dtype=np.float64).reshape(len(masks), self.n_targets)

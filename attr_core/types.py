@@ -21,6 +21,7 @@ __all__ = [
     "Claim",
     "Document",
     "Generation",
+    "Granularity",
     "Location",
     "Message",
     "Prompt",
@@ -40,6 +41,7 @@ ATTRKIT_KEY = "attrkit"
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 Reading = Literal["direct", "total"]
+Granularity = Literal["message", "chunk", "paragraph", "sentence"]
 
 
 class SegmentKind(StrEnum):
@@ -213,6 +215,10 @@ class Segment:
     Exact duplicates share one segment with several locations. ``fixed`` marks what is never ablated (the question being
     answered). ``group_id`` ties the pieces of one source; ``source`` is the framework's own metadata, untouched;
     ``origin`` names the earlier generation or tool call that produced the text.
+
+    ``documents`` are the ids of the retrieved documents that it is or holds. How such a document was found is
+    ``located``: ``exact``, ``escaped`` (as a JSON string), ``folded`` (other white space, case or Unicode form) or
+    ``partial``, then with ``coverage``, the share of the document that stands there.
     """
 
     id: str
@@ -223,6 +229,9 @@ class Segment:
     source: Mapping[str, Any] = field(default_factory=dict)
     origin: str | None = None
     fixed: bool = False
+    documents: tuple[str, ...] = ()
+    located: str | None = None
+    coverage: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

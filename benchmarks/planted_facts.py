@@ -18,16 +18,35 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from attr_core.api import attribute, explain
+from attr_core.attribution import Attribution
 from attr_core.engines import load_engine
 from attr_core.protocols import Engine
-from attr_core.results import Attribution, Cost
+from attr_core.results import Cost
 from attr_core.store import Store
 from attr_core.types import Document, TargetKind
 
-PLACES = (
-    "Aldemoor Bellhaven Corvath Dunmere Eastlin Farrow Gildern Harrowick Islemoor Jaspen Kestrel Lorwyn "
-    "Marrowfen Northolt Osterwick Pellam Quarrow Ristone Saltmere Thornby"
-).split()
+PLACES = [
+    "Aldemoor",
+    "Bellhaven",
+    "Corvath",
+    "Dunmere",
+    "Eastlin",
+    "Farrow",
+    "Gildern",
+    "Harrowick",
+    "Islemoor",
+    "Jaspen",
+    "Kestrel",
+    "Lorwyn",
+    "Marrowfen",
+    "Northolt",
+    "Osterwick",
+    "Pellam",
+    "Quarrow",
+    "Ristone",
+    "Saltmere",
+    "Thornby",
+]
 THINGS = ("Lantern Festival", "Torch Parade", "Clock Museum", "River Market", "Glass Library", "Stone Theatre")
 TRADES = ("sculptor", "engineer", "botanist", "printer")
 

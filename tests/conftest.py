@@ -3,11 +3,16 @@
 import os
 import sys
 
+import hypothesis
 import pytest
 
 # No test may reach the network, whatever it names; litellm fetches a price list when it is imported.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+hypothesis.settings.register_profile("no-deadline", deadline=None)
+hypothesis.settings.load_profile("no-deadline")
 
 _THIS_MACHINE = {None, "", "localhost", "127.0.0.1", "::1"}
 

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from attr_core.errors import ConfigurationError
 from attr_core.estimators.banzhaf import Banzhaf
 from attr_core.estimators.context_cite import ContextCite
+from attr_core.estimators.debiased_lasso import DebiasedLasso
 from attr_core.estimators.leave_one_out import LeaveOneOut
 from attr_core.estimators.shapley import Shapley
 from attr_core.protocols import Estimator
 
-__all__ = ["ESTIMATORS", "Banzhaf", "ContextCite", "LeaveOneOut", "Shapley", "estimator_named"]
+__all__ = ["ESTIMATORS", "Banzhaf", "ContextCite", "DebiasedLasso", "LeaveOneOut", "Shapley", "estimator_named"]
 
 ESTIMATORS: Mapping[str, type[Estimator]] = {
     "banzhaf": Banzhaf,
     "context-cite": ContextCite,
+    "debiased-lasso": DebiasedLasso,
     "leave-one-out": LeaveOneOut,
     "shapley": Shapley,
 }

@@ -5,10 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from attr_core.errors import ConfigurationError
+from attr_core.protocols import ValueFunction
 from attr_core.results import FloatArray, MaskArray
 
 MAX_ENUMERATED = 16
 """Most segments whose subsets are enumerated: 65,536 masks."""
+
+
+N_DRAWS = 32
+"""Random balanced designs of which the least coherent is taken."""
 
 
 def kept(n_segments: int) -> MaskArray:
@@ -40,6 +45,44 @@ def all_subsets(n_segments: int) -> MaskArray:
         )
     rows = np.arange(2**n_segments)[:, None]
     return np.asarray((rows >> np.arange(n_segments)) & 1, dtype=np.bool_)
+
+
+def balanced(n_masks: int, n_segments: int, rng: np.random.Generator, *, keep_probability: float = 0.5) -> MaskArray:
+    """Random subsets ``(n_masks, n_segments)``, every segment kept in the same share of them.
+
+    Of ``N_DRAWS`` random designs the one whose columns are least alike is taken.
+    """
+    column = np.arange(n_masks) < n_masks * keep_probability
+    best, least = np.zeros((n_masks, n_segments), dtype=np.bool_), np.inf
+    for _ in range(N_DRAWS if n_segments > 1 else 1):
+        design = rng.permuted(np.tile(column[:, None], n_segments), axis=0)
+        centred = design - column.mean()
+        gram = centred.T @ centred
+        alike = np.abs(gram - np.diag(np.diag(gram))).max(initial=0.0)
+        if alike < least:
+            best, least = design, alike
+    return best
+
+
+def leading_drops(value: ValueFunction, full: FloatArray, effects: FloatArray, *, n_leading: int) -> FloatArray:
+    """v(all) - v(all without s) for the ``n_leading`` largest effects of each target, NaN elsewhere.
+
+    Parameters
+    ----------
+    value : ValueFunction
+    full : array, shape (n_targets,)
+        v(all).
+    effects : array, shape (n_targets, n_segments)
+    n_leading : int
+    """
+    drops = np.full_like(effects, np.nan)
+    if np.isnan(full).all():
+        return drops
+    columns = np.unique(np.argsort(-effects, axis=1, kind="stable")[:, :n_leading])
+    if columns.size:
+        without = value.exact(single_deletions(value.n_segments)[columns])
+        drops[:, columns] = (full - without).T
+    return drops
 
 
 def drops_from_subsets(values: FloatArray, n_segments: int) -> FloatArray:

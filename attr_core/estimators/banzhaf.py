@@ -53,7 +53,7 @@ class Banzhaf:
             effects=effects,
             low=unsampled,
             high=unsampled,
-            p_values=unsampled,
+            error=unsampled,
             drops=drops_from_subsets(values, value.n_segments),
             exact=True,
             decisive=True,

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from attr_core.errors import ConfigurationError
-from attr_core.estimators._designs import kept, removed, single_deletions
+from attr_core.estimators._designs import kept, leading_drops, removed
 from attr_core.protocols import ValueFunction
 from attr_core.results import Estimate, FloatArray, MaskArray
 
@@ -72,28 +72,21 @@ class ContextCite:
         n = value.n_segments
         masks = self.masks(n, seed=seed)
         values = value.exact(np.concatenate([kept(n), removed(n), masks]))
-        effects = lasso_effects(masks, values[2:], value.scales, alpha=self.alpha)
-        drops = self._drops(value, values[0], effects)
+        measured = np.isfinite(values[2:]).all(axis=1)
+        effects = lasso_effects(masks[measured], values[2:][measured], value.scales, alpha=self.alpha)
+        drops = leading_drops(value, values[0], effects, n_leading=self.n_drops)
         unsampled = np.full_like(effects, np.nan)
         return Estimate(
             effects=effects,
             low=unsampled,
             high=unsampled,
-            p_values=unsampled,
+            error=unsampled,
             drops=drops,
             exact=False,
             decisive=False,
+            n_unfit=int((~measured).sum()),
             n_masks=len(masks) + 2 + int(np.isfinite(drops).any(axis=0).sum()),
         )
-
-    def _drops(self, value: ValueFunction, full: FloatArray, effects: FloatArray) -> FloatArray:
-        drops = np.full_like(effects, np.nan)
-        leading = np.argsort(-effects, axis=1, kind="stable")[:, : self.n_drops]
-        columns = np.unique(leading)
-        if columns.size:
-            without = value.exact(single_deletions(value.n_segments)[columns])
-            drops[:, columns] = (full - without).T
-        return drops
 
 
 def lasso_effects(masks: MaskArray, values: FloatArray, scales: FloatArray, *, alpha: float) -> FloatArray:
@@ -103,6 +96,7 @@ def lasso_effects(masks: MaskArray, values: FloatArray, scales: FloatArray, *, a
     ----------
     masks : array of bool, shape (n_masks, n_segments)
     values : array, shape (n_masks, n_targets)
+        Fewer than two rows leave the effects undefined.
     scales : array, shape (n_targets,)
         What each target's value is divided by before the fit (its tokens), and its effects multiplied by after.
     alpha : float
@@ -112,8 +106,8 @@ def lasso_effects(masks: MaskArray, values: FloatArray, scales: FloatArray, *, a
     from sklearn.linear_model import Lasso
     from sklearn.preprocessing import StandardScaler
 
-    effects = np.zeros((values.shape[1], masks.shape[1]))
-    if masks.shape[1] == 0:
+    effects = np.full((values.shape[1], masks.shape[1]), np.nan)
+    if masks.shape[1] == 0 or len(masks) < 2:
         return effects
     scaler = StandardScaler().fit(masks.astype(np.float64))
     columns = scaler.transform(masks.astype(np.float64))

@@ -47,7 +47,7 @@ class LeaveOneOut:
             effects=drops,
             low=unsampled,
             high=unsampled,
-            p_values=unsampled,
+            error=unsampled,
             drops=drops,
             exact=True,
             decisive=False,

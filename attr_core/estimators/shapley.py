@@ -57,7 +57,7 @@ class Shapley:
             effects=effects,
             low=unsampled,
             high=unsampled,
-            p_values=unsampled,
+            error=unsampled,
             drops=drops_from_subsets(values, n),
             exact=True,
             decisive=True,

@@ -6,15 +6,17 @@ import math
 import unicodedata
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from attr_core.results import Attribution, Cost, Plan, Verdict
+from attr_core.attribution import Attribution
+from attr_core.results import Cost, PlaceboCheck, Plan, Verdict
 from attr_core.types import Segment, TargetKind, Trace
 
-__all__ = ["render_attribution", "render_cost", "render_plan", "visible"]
+__all__ = ["render_attribution", "render_cost", "render_placebos", "render_plan", "visible"]
 
 _STYLES = {
     Verdict.DRIVES: "bold green",
@@ -56,6 +58,20 @@ def render_attribution(attribution: Attribution, trace: Trace | None = None, *, 
     parts += [Text(f"warning: {visible(warning)}", style="yellow") for warning in attribution.warnings]
     parts.append(_foot(attribution))
     return Group(*parts)
+
+
+def render_placebos(check: PlaceboCheck) -> RenderableType:
+    """Whether unrelated sentences stayed within the margin, and what was measured."""
+    if check.beyond == 0:
+        found = f"all stay within δ; the largest effect is {check.largest:.2f} {check.unit}"
+    else:
+        found = f"{check.beyond} effects exceed δ, the largest is {check.largest:.2f} {check.unit}: widen the margin"
+    n = len(check.sentences)
+    lines = [
+        Text(f"placebo check: {n} unrelated sentences, {len(check.targets)} targets: {found}"),
+        Text(f"cost: {render_cost(check.cost)}", style="dim"),
+    ]
+    return Group(*lines)
 
 
 def render_plan(plan: Plan) -> RenderableType:
@@ -120,10 +136,11 @@ def _piece(text: str) -> str:
 
 def _claim(attribution: Attribution, index: int, rows: Sequence[int], top: int) -> Iterator[RenderableType]:
     yield Text.assemble((f"[{index + 1}] ", "bold cyan"), _marked(attribution, index))
-    pivots = [row for row in rows if attribution.targets[row].kind is TargetKind.PIVOT]
+    shown = [row for row in rows if attribution.targets[row].reading == "total"] or list(rows)
+    pivots = [row for row in shown if attribution.targets[row].kind is TargetKind.PIVOT]
     for row in pivots:
         yield from _target(attribution, row, f"«{visible(attribution.targets[row].text)}»", top)
-    for row in rows:
+    for row in shown:
         if attribution.targets[row].kind is TargetKind.CLAIM:
             yield from _target(attribution, row, "the claim as a whole", top)
             if not pivots:
@@ -142,10 +159,14 @@ def _target(attribution: Attribution, row: int, name: str, top: int) -> Iterator
 
 
 def _table(attribution: Attribution, row: int, top: int) -> Table:
+    direct = attribution.direct_row(row) if attribution.targets[row].reading == "total" else None
+    ways = {route.segment: route.claim for route in attribution.routes if route.target == row}
     table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
     for heading, width in (("effect", 7), ("interval", 14), ("drop", 7)):
         table.add_column(heading, justify="right", width=width, no_wrap=True)
     table.add_column("verdict", width=12, no_wrap=True)
+    if direct is not None:
+        table.add_column("given earlier claims", width=20, no_wrap=True)
     table.add_column("source", max_width=22, no_wrap=True, overflow="ellipsis")
     table.add_column("text", ratio=1, no_wrap=True, overflow="ellipsis")
     for place, column in enumerate(attribution.ranking(row)):
@@ -153,11 +174,13 @@ def _table(attribution: Attribution, row: int, top: int) -> Table:
         if place >= top and verdict in (Verdict.NO_EFFECT, Verdict.UNDETERMINED):
             continue
         segment = attribution.segments[column]
+        way = f" by way of [{ways[column] + 1}]" if column in ways else ""
         table.add_row(
             _signed(attribution.effects[row, column]),
             _interval(attribution, row, column),
             _signed(attribution.drops[row, column]),
             Text(verdict.value, style=_STYLES[verdict]),
+            *([] if direct is None else [Text(_signed(attribution.effects[direct, column]) + way)]),
             Text(_source(segment)),
             Text(visible(segment.text[:TEXT_WIDTH])),
         )
@@ -184,17 +207,40 @@ def _said(attribution: Attribution) -> Iterator[Text]:
 
 
 def _foot(attribution: Attribution) -> Text:
-    how = "exact over all subsets" if attribution.exact and attribution.estimand != "drop" else "sampled"
-    if attribution.estimand == "drop":
-        how = "exact single deletions"
     deltas = sorted({f"{delta:.2g}" for delta in attribution.delta}, key=float)
     margin = deltas[0] if len(deltas) == 1 else f"{deltas[0]} to {deltas[-1]}"
-    return Text(
-        f"{attribution.method}: {attribution.estimand.capitalize()} effects in {attribution.unit}, {how}; margin δ {margin}; "
-        f"measured on {visible(attribution.measured_on or 'an unnamed engine')}; seed {attribution.seed}\n"
+    engine = visible(attribution.measured_on or "an unnamed engine")
+    lines = [
+        f"{attribution.method}: {attribution.estimand} effects in {attribution.unit}, {_how(attribution)}",
+        f"margin δ {margin}; measured on {engine}; seed {attribution.seed}",
+        *_quality(attribution),
         f"cost: {render_cost(attribution.cost)}",
-        style="dim",
-    )
+    ]
+    return Text("\n".join(lines), style="dim")
+
+
+def _how(attribution: Attribution) -> str:
+    if attribution.estimand == "drop":
+        return "exact single deletions"
+    if attribution.exact:
+        return "exact over all subsets"
+    return "sampled" if math.isnan(attribution.level) else f"sampled, {attribution.level:.0%} intervals"
+
+
+def _quality(attribution: Attribution) -> Iterator[str]:
+    """How well the effects predict and the engine reproduces, where that was measured."""
+    parts = []
+    if attribution.fit is not None and np.isfinite(attribution.fit.r2).any():
+        r2, lds = np.nanmedian(attribution.fit.r2), np.nanmedian(attribution.fit.lds)
+        parts.append(f"held-out fit over {attribution.fit.n_held_out} ablations: R² {r2:.2f}, LDS {lds:.2f} (medians)")
+    if math.isfinite(attribution.noise_floor):
+        parts.append(
+            f"one prompt scored alone and in a batch differs by {attribution.noise_floor:.1g} {attribution.unit}"
+        )
+    if attribution.n_unfit:
+        parts.append(f"{attribution.n_unfit} ablations were too long for the window")
+    if parts:
+        yield "; ".join(parts)
 
 
 def _interval(attribution: Attribution, row: int, column: int) -> str:

@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attr_core.errors import InputError
+from attr_core.errors import ContextTooLongError, InputError
 from attr_core.pivots import tokens_in
-from attr_core.prompt import ablations
-from attr_core.protocols import Capability, Scores, TokenScores
+from attr_core.prompt import ablations, count_tokens
+from attr_core.protocols import Capability, ScoringEngine, TokenScores
 from attr_core.results import FloatArray, MaskArray
-from attr_core.types import Generation, Segment, Target
+from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target
 
 __all__ = ["LOG_PROBABILITY_CEILING", "ResponseLogOdds", "log_odds"]
 
@@ -32,12 +32,13 @@ class ResponseLogOdds:
 
     The text is teacher-forced: a target's log-probability is the sum over its tokens, each given the prompt and the
     response before it; log-odds are log p - log(1 - p). Unit: nats. A ``direct`` target is read off the whole response,
-    so what an earlier claim already says counts as given; a ``total`` one is scored with the earlier claims cut out.
+    so what an earlier claim already says counts as given; a ``total`` one is read off its claim scored alone, with the
+    earlier ones cut out.
     Cost: one scored prompt per mask and distinct continuation; all direct targets share theirs.
 
     Parameters
     ----------
-    engine : Scores
+    engine : ScoringEngine
     generation : Generation
         The call whose prompt is ablated.
     segments : sequence of Segment, length n_segments
@@ -45,6 +46,8 @@ class ResponseLogOdds:
     response : str
         What the spans of ``targets`` count in.
     targets : sequence of Target, length n_targets
+    claims : sequence of Claim
+        Where a total target's continuation begins and ends: at the claim that it belongs to.
 
     References
     ----------
@@ -60,12 +63,13 @@ class ResponseLogOdds:
 
     def __init__(
         self,
-        engine: Scores,
+        engine: ScoringEngine,
         generation: Generation,
         *,
         segments: Sequence[Segment],
         response: str,
         targets: Sequence[Target] = (),
+        claims: Sequence[Claim] = (),
     ) -> None:
         if not response.strip():
             raise InputError(f"generation {generation.id} has an empty response; nothing can be attributed")
@@ -74,6 +78,7 @@ class ResponseLogOdds:
         self._segments = tuple(segments)
         self._response = response
         self.targets = tuple(targets)
+        self._claims = tuple(claims)
         self._scales: FloatArray | None = None
 
     def with_targets(self, targets: Sequence[Target]) -> ResponseLogOdds:
@@ -84,6 +89,7 @@ class ResponseLogOdds:
             segments=self._segments,
             response=self._response,
             targets=targets,
+            claims=self._claims,
         )
 
     @property
@@ -105,26 +111,59 @@ class ResponseLogOdds:
             return np.zeros(0)
         return self._scales
 
+    def fits(self, masks: MaskArray) -> MaskArray:
+        """Which masks ``(n_masks,)`` leave a prompt that fits the model's window together with the response.
+
+        The response's tokens are counted from above, by a user message that holds it.
+        """
+        limit = self._engine.max_context
+        if limit is None:
+            return np.ones(len(masks), dtype=np.bool_)
+        room = limit - count_tokens(self._engine, Prompt((Message("user", self._response),)))
+        if count_tokens(self._engine, self._generation.prompt) <= room:
+            return np.ones(len(masks), dtype=np.bool_)
+        prompts = ablations(self._generation, self._segments, masks)
+        return np.array([count_tokens(self._engine, prompt) <= room for prompt in prompts], dtype=np.bool_)
+
     def exact(self, masks: MaskArray) -> FloatArray:
-        """Log-odds ``(n_masks, n_targets)`` of each target under each mask; one scored prompt per mask."""
+        """Log-odds ``(n_masks, n_targets)`` of each target under each mask; one scored prompt per mask that fits."""
         values = np.full((len(masks), self.n_targets), np.nan)
-        scales = np.zeros(self.n_targets)
+        fits = self.fits(masks)
+        if not fits.any():
+            return values
+        self._scales = np.zeros(self.n_targets)
         for continuation, columns in self._continuations().items():
-            scores = self._score(masks, continuation)
+            scores = self._score(masks[fits], continuation)
             for column in columns:
-                start, end = self._span(self.targets[column])
-                inside = tokens_in(scores[0].offsets, start, end)
-                if not inside.any():
-                    raise InputError(f"no token of the response lies in {self.targets[column].text!r}; name other text")
-                values[:, column] = log_odds(np.array([score.logprobs[inside].sum() for score in scores]))
-                scales[column] = inside.sum()
-        self._scales = scales
+                inside = self._tokens_of(self.targets[column], scores[0])
+                values[fits, column] = _summed(scores, inside)
+                self._scales[column] = inside.sum()
         return values
 
-    def tokens(self, masks: MaskArray) -> tuple[NDArray[np.int64], FloatArray]:
-        """Offsets ``(n_tokens, 2)`` and log-probabilities ``(n_masks, n_tokens)`` of the whole response."""
-        scores = self._score(masks, self._response)
-        return scores[0].offsets, np.array([score.logprobs for score in scores])
+    def read(self, scores: Sequence[TokenScores]) -> FloatArray:
+        """Values ``(n_scores, n_targets)`` of the direct targets from scores of the whole response; NaN for total."""
+        values = np.full((len(scores), self.n_targets), np.nan)
+        for column, target in enumerate(self.targets):
+            if target.reading == "direct" and scores:
+                values[:, column] = _summed(scores, self._tokens_of(target, scores[0]))
+        return values
+
+    def tokens(self, masks: MaskArray, claim: Claim | None = None) -> tuple[NDArray[np.int64], FloatArray]:
+        """Offsets ``(n_tokens, 2)`` into the response and log-probabilities ``(n_masks, n_tokens)``.
+
+        Of the whole response, or of one claim scored without the earlier ones. NaN in rows that do not fit.
+        """
+        fits = self.fits(masks)
+        continuation, begins = (self._response, 0) if claim is None else (self._text_of(claim), claim.start)
+        scores = self._score(masks[fits], continuation)
+        if not scores:
+            raise ContextTooLongError(
+                f"generation {self._generation.id} does not fit the model's window even without its context; "
+                "use a model with a larger one"
+            )
+        logprobs = np.full((len(masks), len(scores[0].logprobs)), np.nan)
+        logprobs[fits] = [score.logprobs for score in scores]
+        return scores[0].offsets + begins, logprobs
 
     def _score(self, masks: MaskArray, continuation: str) -> list[TokenScores]:
         return self._engine.score(ablations(self._generation, self._segments, masks), continuation)
@@ -132,11 +171,29 @@ class ResponseLogOdds:
     def _continuations(self) -> dict[str, list[int]]:
         columns: dict[str, list[int]] = {}
         for column, target in enumerate(self.targets):
-            text = self._response if target.reading == "direct" else self._response[target.start : target.end]
-            columns.setdefault(text, []).append(column)
+            claim = self._claim_of(target)
+            columns.setdefault(self._response if claim is None else self._text_of(claim), []).append(column)
         return columns
 
-    def _span(self, target: Target) -> tuple[int, int]:
+    def _claim_of(self, target: Target) -> Claim | None:
+        """The claim that a total target is scored in; ``None`` for a direct one."""
         if target.reading == "direct":
-            return target.start, target.end
-        return 0, target.end - target.start
+            return None
+        if target.claim is None or target.claim >= len(self._claims):
+            raise InputError(f"the total target {target.text!r} belongs to no claim; give its claim")
+        return self._claims[target.claim]
+
+    def _text_of(self, claim: Claim) -> str:
+        return self._response[claim.start : claim.end]
+
+    def _tokens_of(self, target: Target, score: TokenScores) -> NDArray[np.bool_]:
+        claim = self._claim_of(target)
+        begins = 0 if claim is None else claim.start
+        inside = tokens_in(score.offsets, target.start - begins, target.end - begins)
+        if not inside.any():
+            raise InputError(f"no token of the response lies in {target.text!r}; name other text")
+        return inside
+
+
+def _summed(scores: Sequence[TokenScores], inside: NDArray[np.bool_]) -> FloatArray:
+    return log_odds(np.array([score.logprobs[inside].sum() for score in scores]))

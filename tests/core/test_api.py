@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from attr_core.api import attribute, explain, plan
-from attr_core.errors import BudgetExceededError, InputError, MissingCapabilityError
-from attr_core.results import Attribution, Budget
+from attr_core.api import aexplain, attribute, check_placebos, explain, plan
+from attr_core.attribution import Attribution
+from attr_core.errors import BudgetExceededError, ContextTooLongError, InputError, MissingCapabilityError
+from attr_core.placebo import SENTENCES
+from attr_core.protocols import TokenScores
+from attr_core.results import Budget, Route
 from attr_core.store import Store
 from attr_core.testing import AdditiveEngine, ScriptedEngine
-from attr_core.types import TargetKind, Trace
+from attr_core.types import Prompt, TargetKind, Trace
 
 FACT = "The Aldemoor fair opened in 1911."
 RIVAL = "The Corvath parade opened in 1937."
@@ -123,14 +129,124 @@ def test_nothing_but_the_question_gives_an_empty_ranking_and_says_so() -> None:
     assert any("no context to rank" in warning for warning in found.warnings)
 
 
-def test_many_segments_are_sampled_and_only_ranked() -> None:
+def test_many_segments_are_sampled_with_intervals_and_verdicts() -> None:
     found = explained([FACT, RIVAL, *(f"Filler number {n}." for n in range(8))])
     [row] = found.rows(TargetKind.PIVOT)
-    assert not found.exact
+    assert (found.exact, found.level) == (False, 0.95)
+    assert found.segments[found.ranking(row)[0]].text == FACT
+    verdicts = {segment.text: found.verdicts[row, s] for s, segment in enumerate(found.segments)}
+    assert verdicts.pop(FACT) == "drives"
+    assert verdicts.pop(RIVAL) == "opposes"
+    assert set(verdicts.values()) == {"no effect"}
+    assert found.drops[row, column(found, FACT)] == pytest.approx(9)
+    assert (found.low <= found.effects).all()
+    assert found.p_values[row, column(found, FACT)] < 0.01
+    assert found.fit is not None
+    assert found.fit.r2[row] > 0.95
+
+
+def test_an_estimator_that_only_ranks_leaves_verdicts_undetermined() -> None:
+    found = explained([FACT, NOISE], estimator="context-cite")
+    [row] = found.rows(TargetKind.PIVOT)
     assert found.segments[found.ranking(row)[0]].text == FACT
     assert set(found.verdicts.ravel()) == {"undetermined"}
-    assert found.drops[row, column(found, FACT)] == pytest.approx(9)
     assert np.isnan(found.low).all()
+    assert np.isnan(found.p_values).all()
+
+
+@dataclass
+class RepeatingEngine:
+    """Gives 1911 by the fact; once the answer has said it, certainly, whatever the context."""
+
+    inner: AdditiveEngine
+    spec: str = "test:repeating"
+    fingerprint: str = "test:repeating"
+    max_context: int | None = None
+
+    def score(self, prompts: Sequence[Prompt], continuation: str) -> list[TokenScores]:
+        scores = self.inner.score(prompts, continuation)
+        for score in scores:
+            words = [continuation[a:b].strip(" .") for a, b in score.offsets]
+            later = [place for place, word in enumerate(words) if word == "1911" and "1911" in words[:place]]
+            score.logprobs[later] = -1e-3
+        return scores
+
+
+def test_a_repeated_fact_is_driven_in_total_and_by_way_of_the_first_claim_given_it() -> None:
+    answer = "It opened in 1911. So 1911 was the year."
+    found = explained([FACT, NOISE], answer=answer, engine=RepeatingEngine(engine()))
+    fact = column(found, FACT)
+    [total] = found.rows(TargetKind.CLAIM, claim=1, reading="total")
+    direct = found.direct_row(total)
+    assert direct is not None
+    assert found.verdicts[total, fact] == "drives"
+    assert found.effects[total, fact] == pytest.approx(9)
+    assert found.verdicts[direct, fact] == "no effect"
+    assert Route(total, fact, 0) in found.routes
+    [pivot] = found.rows(TargetKind.PIVOT, claim=1, reading="total")
+    assert found.targets[pivot].text == "1911"
+
+
+def test_the_first_claim_has_one_reading_and_later_ones_two() -> None:
+    found = explained([FACT], answer="It opened in 1911. It was fine.")
+    assert found.rows(claim=0, reading="total") == []
+    assert len(found.rows(TargetKind.CLAIM, claim=1)) == 2
+    single = explained([FACT], answer="It opened in 1911. It was fine.", totals=False)
+    assert len(single.rows(TargetKind.CLAIM, claim=1)) == 1
+    assert single.cost.calls < found.cost.calls
+
+
+def test_how_far_the_engine_reproduces_itself_is_measured() -> None:
+    assert explained([FACT]).noise_floor == 0
+    draws = np.random.default_rng(0)
+    shaky = ScriptedEngine(logprob=lambda prompt, word: -1.0 - 3 * draws.random())
+    found = explained([FACT], engine=shaky)
+    assert found.noise_floor > 1
+    assert any("does not reproduce its own numbers" in warning for warning in found.warnings)
+
+
+def test_a_prompt_beyond_the_window_is_measured_on_subsets_that_fit() -> None:
+    filler = [f"Filler sentence number {n} goes on for a while." for n in range(12)]
+    narrow = engine(max_context=620)
+    found = explained([FACT, RIVAL, *filler], engine=narrow)
+    [row] = found.rows(TargetKind.PIVOT)
+    assert found.targets[row].text == "1911"
+    assert np.isnan(found.full).all()
+    assert np.isfinite(found.closed_book).all()
+    assert found.segments[found.ranking(row)[0]].text == FACT
+    assert found.verdicts[row, column(found, FACT)] == "drives"
+    assert found.n_unfit > 0
+    assert any("the baseline with the full context is missing" in warning for warning in found.warnings)
+
+
+def test_a_question_beyond_the_window_is_an_error_before_anything_is_spent() -> None:
+    narrow = engine(max_context=20)
+    with pytest.raises(ContextTooLongError, match="even without context, the window of test:additive has 20"):
+        explained([FACT, RIVAL], engine=narrow)
+    assert narrow.calls == 0
+
+
+def test_unrelated_sentences_stay_within_the_margin() -> None:
+    user = {"role": "user", "content": f"{FACT}\n\n{NOISE}\n\nWhen did it open?"}
+    trace = Trace.from_messages([user], ANSWER)
+    check = check_placebos(trace, engine=engine(), db=":memory:")
+    assert check.effects.shape == (len(check.targets), 3)
+    assert check.beyond == 0
+    assert check.largest == pytest.approx(0, abs=1e-9)
+    moved = AdditiveEngine({"1911": {SENTENCES[0]: 5.0, FACT: 9.0}}, bias=-5.0)
+    assert check_placebos(trace, engine=moved, db=":memory:").beyond > 0
+
+
+@pytest.mark.parametrize("granularity", ["message", "paragraph", "sentence"])
+def test_the_context_can_be_cut_more_or_less_finely(granularity: str) -> None:
+    found = explained([f"{FACT} It was cold.\n\n{NOISE}", RIVAL], granularity=granularity)
+    sizes = {"message": 2, "paragraph": 4, "sentence": 5}
+    assert len(found.segments) == sizes[granularity]
+
+
+def test_async_callers_get_the_same() -> None:
+    found = asyncio.run(aexplain("When did it open?", [FACT], ANSWER, engine=engine(), db=":memory:"))
+    assert found.response == ANSWER
 
 
 def test_a_second_look_makes_no_call(tmp_path: Path) -> None:
@@ -161,26 +277,26 @@ def test_the_plan_is_what_runs() -> None:
     assert measuring.calls == 0
     found = attribute(trace, engine=measuring, db=":memory:")
     assert found.cost.calls <= planned.maximum.calls
-    assert planned.calls == 2**2 + 3
+    assert planned.calls == 2**2 + 2 + 3
 
 
 def test_the_budget_decides_the_estimator_and_holds() -> None:
     documents = [FACT, RIVAL, *(f"Filler number {n}." for n in range(8))]
-    for calls in (13, 30, 50, 200):
+    for calls in (13, 35, 50, 200):
         assert explained(documents, budget=Budget(calls=calls)).cost.calls <= calls
     with pytest.raises(BudgetExceededError, match="11 segments need at least 13 calls, the budget allows 5"):
         explained(documents, budget=Budget(calls=5))
 
 
 def test_a_named_estimator_that_the_budget_cannot_pay_is_an_error() -> None:
-    with pytest.raises(BudgetExceededError, match="Banzhaf over 3 segments needs up to 8 calls"):
+    with pytest.raises(BudgetExceededError, match="Banzhaf over 3 segments needs up to 8 calls, the budget leaves 7"):
         explained([FACT, NOISE], estimator="banzhaf", budget=Budget(calls=7))
 
 
 def test_regenerations_left_out_for_the_budget_are_said() -> None:
     found = explained([FACT, NOISE], budget=Budget(calls=8))
     assert found.regenerated == ()
-    assert any("regenerations left out" in warning for warning in found.warnings)
+    assert any("checks and regenerations left out" in warning for warning in found.warnings)
 
 
 def test_a_proxy_is_named_as_one() -> None:

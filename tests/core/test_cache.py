@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -335,10 +336,72 @@ def test_reading_succeeds_while_another_process_holds_the_write_lock(path, clock
         holder = sqlite3.connect(path, isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
         assert cache.get_completions(["a"]) == {"a": Completion("1")}
-        with pytest.raises(CacheError, match="locked"):
-            cache.put_completions({"b": Completion("2")})
         holder.execute("ROLLBACK")
         holder.close()
+
+
+def test_what_a_locked_file_does_not_take_is_kept_found_and_written_later(path, monkeypatch):
+    monkeypatch.setattr("attr_core._database.BUSY_SECONDS", 0.05)
+    holder = sqlite3.connect(path, isolation_level=None)
+    with Cache(path) as cache:
+        cache.put_completions({"a": Completion("1")})
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.warns(RuntimeWarning, match="stay in memory: .* is locked"):
+            cache.put_completions({"b": Completion("2")})
+        cache.put_scores({"c": scores()})  # which warns no second time
+        assert "locked" in cache.trouble
+        assert cache.get_completions("abc") == {"a": Completion("1"), "b": Completion("2")}
+        assert same(cache.get_scores(["c"])["c"], scores())
+        holder.execute("ROLLBACK")
+        cache.put_completions({"d": Completion("4")})
+        assert cache.trouble is None
+    holder.close()
+    with Cache(path) as cache:
+        assert cache.stats().n_entries == 4
+
+
+def test_what_a_locked_file_did_not_take_is_tried_again_on_closing(path, monkeypatch):
+    monkeypatch.setattr("attr_core._database.BUSY_SECONDS", 0.05)
+    cache, holder = Cache(path), sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.warns(RuntimeWarning, match="locked"):
+        cache.put_completions({"a": Completion("1")})
+    holder.execute("ROLLBACK")
+    holder.close()
+    cache.close()
+    with Cache(path) as cache:
+        assert cache.get_completions(["a"]) == {"a": Completion("1")}
+
+
+def test_a_warning_that_is_an_error_does_not_stop_the_measuring(path, monkeypatch):
+    monkeypatch.setattr("attr_core._database.BUSY_SECONDS", 0.05)
+    with Cache(path) as cache, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        path.unlink()
+        cache.put_completions({"a": Completion("1")})
+        assert cache.get_completions(["a"]) == {"a": Completion("1")}
+        assert "moved, replaced or deleted" in cache.trouble
+
+
+def test_a_file_that_is_damaged_underneath_costs_the_old_values_only(path):
+    with Cache(path) as cache:
+        cache.put_completions({str(i): Completion("x" * 2_000) for i in range(100)})
+    with Cache(path) as cache:
+        cache.stats()
+        path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 300_000)
+        with pytest.warns(RuntimeWarning, match="damaged"):
+            assert cache.get_completions(["5"]) == {}
+        cache.put_completions({"new": Completion("2")})
+        assert cache.get_completions(["new"]) == {"new": Completion("2")}
+
+
+def test_a_closed_cache_says_so_and_takes_nothing(path):
+    cache = Cache(path)
+    cache.close()
+    with pytest.raises(CacheError, match="was closed"):
+        cache.put_completions({"a": Completion("1")})
+    with pytest.raises(CacheError, match="was closed"):
+        cache.get_completions(["a"])
 
 
 def test_threads_share_a_cache(cache):

@@ -54,6 +54,48 @@ def test_language_decides_on_abbreviations():
     assert _texts(german, language="en") != _texts(german, language="de")
 
 
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("Es kam am 3. Mai an. Dann ging er.", ["Es kam am 3. Mai an.", "Dann ging er."]),
+        (
+            "Die Halle ist z. B. groß, d. h. hoch. Frau Dr. Weiß kam.",
+            ["Die Halle ist z. B. groß, d. h. hoch.", "Frau Dr. Weiß kam."],
+        ),
+        ("Er nahm Vitamin C. Es half nicht.", ["Er nahm Vitamin C.", "Es half nicht."]),
+        (
+            "M. Dupont est là. Mme. Roy aussi, avec MM. Vex. Il part.",
+            ["M. Dupont est là.", "Mme. Roy aussi, avec MM. Vex.", "Il part."],
+        ),
+        ("Il a pris la vitamine C. Elle aide.", ["Il a pris la vitamine C.", "Elle aide."]),
+        ("El Sr. Pérez es el dueño. La feria abrió en 1911.", ["El Sr. Pérez es el dueño.", "La feria abrió en 1911."]),
+        ("Il sig. Rossi è qui. La fiera non è aperta.", ["Il sig. Rossi è qui.", "La fiera non è aperta."]),
+        ("O Sr. Silva não veio. A feira abriu em 1911.", ["O Sr. Silva não veio.", "A feira abriu em 1911."]),
+        (
+            "Mevr. De Vries is er niet. Dhr. Jansen komt met bijv. een lamp.",
+            ["Mevr. De Vries is er niet.", "Dhr. Jansen komt met bijv. een lamp."],
+        ),
+        ("Это т.е. так. Он ушёл.", ["Это т.е. так.", "Он ушёл."]),
+    ],
+)
+def test_language_is_guessed(response, expected):
+    assert _texts(response) == expected
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("(It opened in 1911.) The end.", ["(It opened in 1911.)", "The end."]),
+        ("He came (It rained. It was cold.) The end.", ["He came (It rained.", "It was cold.)", "The end."]),
+        ("It is red (blue, etc.) and large. The end.", ["It is red (blue, etc.) and large.", "The end."]),
+        ("He works at Vex (Vex Lamps Inc.) Monday. End.", ["He works at Vex (Vex Lamps Inc.) Monday.", "End."]),
+        ("He chose plan B. Then he left.", ["He chose plan B.", "Then he left."]),
+    ],
+)
+def test_brackets_and_single_letters_may_end_a_sentence(response, expected):
+    assert _texts(response) == expected
+
+
 def test_list_items_are_claims_with_their_markers():
     response = "It has:\n- a roof\n* two doors\n1. a lawn\n2) a pond\n  - with fish\n- [x] done\n• more"
     assert _texts(response) == [
@@ -141,7 +183,8 @@ _FRAGMENTS = st.sampled_from(
         *("Dr. ", "U.S. ", "B.", " ", "\n", "\n\n", "\r\n", ". ", "! ", "。", "؟ ", "**", "[1]", '"', "(", ")"),
         *("- ", "1. ", "1、", "# ", "> ", "---\n", "```\n", "| a |\n", "|-|\n"),
         *("😀", "👨\u200d👩\u200d👧", "e\u0301", "שלום", "مرحبا", "今天", "\u200f", "\u2028", "\x85", "\xa0", "\u3000"),
-        *("\ud800", "\x00", "\ufeff"),
+        *("\ud800", "\x00", "\ufeff", "(It is. So.) ", "M. Dupont est là. ", "т.е. ", "Es war am 3. Mai. ", "C. Es "),
+        *("1. A.\n2. B.\n", "- x\n  - y\n", "| a | b |\n|---|---|\n| 1. | 2! |\n", "```py\nx. y\n\nz\n```\n", "~~~\n"),
     )
 )
 _RESPONSES = st.one_of(

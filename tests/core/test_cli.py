@@ -49,7 +49,7 @@ def test_inspect_shows_claims_pivots_causes_and_cost(capsys: pytest.CaptureFixtu
     assert FACT in line
     assert "without m0.p1" in out
     assert "I do not know." in out
-    assert "cost: 7 model calls" in out
+    assert "cost: 9 model calls" in out
 
 
 def test_a_second_inspect_makes_no_call(capsys: pytest.CaptureFixture[str], stored: Trace) -> None:
@@ -87,6 +87,33 @@ def test_estimator_budget_and_claim_are_heeded(capsys: pytest.CaptureFixture[str
     assert "LeaveOneOut" in out
     assert "undetermined" in out
     assert "cost: 4 model calls" in out
+
+
+def test_a_placebo_check_is_shown_and_dumped(capsys: pytest.CaptureFixture[str], stored: Trace) -> None:
+    _, out, _ = run(capsys, "inspect", "last", "--placebo")
+    assert "placebo check: 3 unrelated sentences, 3 targets: all stay within δ" in out
+    _, out, _ = run(capsys, "inspect", "last", "--placebo", "--json")
+    assert json.loads(out)["placebo"]["beyond"] == 0
+
+
+def test_later_claims_show_both_readings_and_the_route(capsys: pytest.CaptureFixture[str]) -> None:
+    with Store() as store:
+        store.save(Trace.from_messages(MESSAGES, "It opened in 1911. Yes, 1911 it was."))
+    _, out, _ = run(capsys, "inspect", "last", "--json")
+    readings = [(target["claim"], target["reading"]) for target in json.loads(out)["targets"]]
+    assert (1, "total") in readings
+    _, out, _ = run(capsys, "inspect", "last")
+    assert "given earlier claims" in out
+    _, out, _ = run(capsys, "inspect", "last", "--direct-only")
+    assert "given earlier claims" not in out
+
+
+def test_the_context_can_be_cut_by_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with Store() as store:
+        user = {"role": "user", "content": f"{FACT} {NOISE}\n\nWhen did it open?"}
+        store.save(Trace.from_messages([user], ANSWER, documents=[f"{FACT} {NOISE}"]))
+    _, out, _ = run(capsys, "inspect", "last", "--granularity", "sentence", "--json")
+    assert [segment["text"] for segment in json.loads(out)["segments"]] == [FACT, NOISE]
 
 
 def test_traces_are_listed_filtered_and_dumped(capsys: pytest.CaptureFixture[str], stored: Trace) -> None:
@@ -150,6 +177,7 @@ BAD = {
     "bad budget number": ([*GOOD, "--budget", "calls=many"], "is not a number"),
     "budget too small": ([*GOOD, "--budget", "calls=1"], "the budget allows 1"),
     "unknown estimator": ([*GOOD, "--estimator", "lime"], "estimator 'lime' is unknown"),
+    "unknown granularity": ([*GOOD, "--granularity", "word"], "granularity 'word' does not exist"),
     "unknown algorithm": ([*GOOD, "--algorithm", "tea"], "algorithm 'tea' is unknown"),
     "span not there": ([*GOOD, "--span", "1999"], "'1999' does not stand"),
     "claim not there": ([*GOOD, "--claim", "7"], "claim 7 does not exist"),

@@ -84,7 +84,7 @@ def test_only_missing_migrations_are_applied_and_what_was_stored_stays(path, mon
 
 def test_failing_migration_leaves_nothing_behind(path, monkeypatch):
     def broken(db):
-        db.create_table("half", {"a": int})
+        db.execute("CREATE TABLE half (a)")
         raise RuntimeError("stop")
 
     monkeypatch.setattr(_database, "MIGRATIONS", (*MIGRATIONS, broken))
@@ -93,7 +93,7 @@ def test_failing_migration_leaves_nothing_behind(path, monkeypatch):
     monkeypatch.undo()
     database = open_database(path)
     with database.reading() as db:
-        assert "half" not in db.table_names()
+        assert select(db, "SELECT 1 FROM sqlite_master WHERE name = 'half'") == []
     database.close()
 
 
@@ -132,10 +132,12 @@ def test_file_that_is_not_sqlite_is_refused_and_untouched(tmp_path, error):
     assert path.read_text() == "these are my notes\n" * 100
 
 
-def test_another_programs_database_is_refused_and_untouched(tmp_path):
+@pytest.mark.parametrize("version", [0, 1, len(MIGRATIONS)])
+def test_another_programs_database_is_refused_and_untouched(tmp_path, version):
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE messages (id)")
+        other.execute(f"PRAGMA user_version = {version}")
     other.close()
     before = path.read_bytes()
     with pytest.raises(StoreError, match="another program's database"):
@@ -167,14 +169,6 @@ def test_place_that_cannot_hold_a_file_is_refused(tmp_path):
         open_database(blocker / "sub" / "attrkit.db", error=CacheError)
     assert str(blocker / "sub" / "attrkit.db") in _one_line(raised)
     assert "ATTRKIT_DB" in str(raised.value)
-
-
-@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write anywhere")
-def test_read_only_folder_is_refused(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(StoreError, match="set ATTRKIT_DB"):
-        open_database(tmp_path / "attrkit.db")
-    tmp_path.chmod(0o700)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that even root cannot write to")
@@ -249,7 +243,7 @@ def test_each_thread_has_its_own_connection_that_ends_with_it(path):
 
     def look():
         with database.reading() as db:
-            seen.append(db.conn)
+            seen.append(db)
 
     threads = [threading.Thread(target=look) for _ in range(3)]
     for thread in threads:
@@ -277,7 +271,7 @@ def test_closed_database_says_so(path):
 def test_forgotten_database_closes_its_connections(path):
     database = open_database(path)
     with database.reading() as db:
-        connection = db.conn
+        connection = db
     del database, db
     gc.collect()
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):

@@ -1,5 +1,7 @@
 """Ablation deletes spans and nothing else."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -104,11 +106,21 @@ def test_location_outside_the_prompt_is_refused(location):
         ablate(_generation("one"), [stray], _mask(False))
 
 
+_TEXTS = st.one_of(
+    st.text("ab é\n今", min_size=1, max_size=6),
+    st.text('ße\u0301שם👨\u200d"\\. ', min_size=1, max_size=12),
+    st.text(st.characters(exclude_categories=()), max_size=6),
+    st.just("The fair of Ghent opened in 1911. It rained.\n\nThe hall burnt in 1915. Nobody was hurt."),
+).filter(str.strip)
+_ON_THE_WAY = st.sampled_from((str, str.upper, json.dumps, lambda text: text[: 3 * len(text) // 4] + "…"))
+
+
 @st.composite
 def _prompts(draw):
-    texts = draw(st.lists(st.text("ab é\n今", min_size=1, max_size=6).filter(str.strip), max_size=5, unique=True))
+    texts = draw(st.lists(_TEXTS, max_size=5, unique=True))
     documents = [Document(f"d{number}", text) for number, text in enumerate(texts)]
-    piece = st.sampled_from([*texts, "\n\n", " ", "[1] ", "Question: why?\n", "Some words.", ""])
+    placed = [draw(_ON_THE_WAY)(text) for text in texts]
+    piece = st.sampled_from([*placed, "\n\n", " ", "[1] ", "Question: why?\n", "Some words.", ""])
     messages = []
     for role in draw(st.lists(st.sampled_from(["system", "user", "assistant", "tool"]), min_size=1, max_size=5)):
         content = "".join(draw(st.lists(piece, max_size=8)))
@@ -116,7 +128,8 @@ def _prompts(draw):
         call_id = "call_1" if role == "tool" else None
         messages.append(Message(role, content, tool_calls=calls, tool_call_id=call_id))
     generation = Generation(tuple(messages), None)
-    segments = segment(generation, documents=documents)
+    granularity = draw(st.sampled_from(["message", "chunk", "paragraph", "sentence"]))
+    segments = segment(generation, documents=documents, granularity=granularity)
     mask = np.array(draw(st.lists(st.booleans(), min_size=len(segments), max_size=len(segments))), dtype=bool)
     return generation, segments, mask
 
@@ -160,3 +173,18 @@ def test_exactly_the_removed_characters_go(case):
         for index, message in enumerate(generation.messages)
     ]
     assert _contents(ablate(generation, segments, mask)) == expected
+
+
+@given(_prompts())
+def test_of_what_is_removed_nothing_is_left_at_its_place(case):
+    generation, segments, mask = case
+    after = ablate(generation, segments, mask).messages
+    for index, message in enumerate(generation.messages):
+        gone = sum(
+            place.end - place.start
+            for piece, kept in zip(segments, mask, strict=True)
+            if not kept
+            for place in piece.locations
+            if place.message == index
+        )
+        assert len(after[index].content) == len(message.content) - gone

@@ -23,7 +23,9 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"[+\-−]?\d+(?:[.,]\d+)*")
-VARIES = re.compile(r"tr_[0-9a-f]{16}|\d{4}-\d\d-\d\d \d\d:\d\d|[\d.]+ s\b|[\d,]+ (?:tokens|model calls|from the cache)")
+VARIES = re.compile(
+    r"tr_[0-9a-f]{16}|\d{4}-\d\d-\d\d \d\d:\d\d|[\d.]+ s\b|[\d.e-]+ nats|[\d,]+ (?:tokens|model calls|from the cache)"
+)
 
 pytestmark = pytest.mark.model
 

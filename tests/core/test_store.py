@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attr_core.attribution import Attribution
 from attr_core.capabilities import probe
 from attr_core.errors import ConfigurationError, StoreError, TraceNotFoundError
 from attr_core.protocols import Capability
-from attr_core.results import Attribution, Cost
-from attr_core.store import Store
+from attr_core.results import Cost
+from attr_core.store import Pruned, Store
 from attr_core.testing import ScriptedEngine
 from attr_core.types import (
     Document,
@@ -421,8 +422,6 @@ def test_delete_takes_everything_of_one_trace_and_nothing_of_another(store, path
         ("generations", "usage", "[]"),
         ("generations", "segments", '[{"id": 1}]'),
         ("generations", "response", b"\x00\x01"),
-        ("messages", "role", None),
-        ("messages", "content", b"bytes"),
         ("documents", "score", "high"),
         ("traces", "started", "yesterday"),
         ("traces", "metadata", None),
@@ -442,6 +441,28 @@ def test_a_damaged_row_is_named_and_the_others_stay_readable(store, path, table,
     assert "\n" not in str(raised.value)
     assert store.get(good.id) == good
     assert {summary.id for summary in store.list()} == {good.id, bad.id}
+
+
+@pytest.mark.parametrize(
+    ("sql", "column"),
+    [
+        ("UPDATE turns SET role = NULL WHERE trace_id = ?", "role"),
+        ("UPDATE turns SET digest = NULL WHERE trace_id = ?", "content"),
+        ("UPDATE texts SET text = x'00ff' WHERE text LIKE '%?' AND ? <> ''", "content"),
+        ("DELETE FROM texts WHERE text LIKE '%?' AND ? <> ''", "content"),
+    ],
+)
+def test_a_damaged_message_is_named_and_saving_it_again_mends_it(store, path, sql, column):
+    good, bad = make_trace("Another question"), make_trace("When did it open?")
+    store.save(good)
+    store.save(bad)
+    vandalise(path, sql, bad.id)
+    with pytest.raises(StoreError, match=rf"^table messages, trace {bad.id} is damaged: {column}"):
+        store.get(bad.id)
+    assert store.get(good.id) == good
+    assert {summary.id for summary in store.list()} == {good.id, bad.id}
+    store.save(bad)
+    assert store.get(bad.id) == bad
 
 
 def test_text_that_is_not_utf8_is_damage_in_one_row_only(store, path):
@@ -499,3 +520,36 @@ def test_store_uses_the_environments_path(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTRKIT_DB", str(tmp_path / "env.db"))
     with Store() as store:
         assert store.path == str(tmp_path / "env.db")
+
+
+def test_results_beside_a_damaged_one_can_still_be_read(store, path):
+    trace = make_trace()
+    store.save(trace)
+    good, bad = make_attribution(trace, 1.0), make_attribution(trace, 2.0)
+    store.save_attribution(good)
+    store.save_attribution(bad)
+    vandalise(path, "UPDATE attributions SET result = '{' WHERE rowid = 2")
+    with pytest.raises(StoreError, match=r"table attributions, row at_.* is damaged .*skip_damaged=True"):
+        store.attributions(trace.id)
+    (read,) = store.attributions(trace.id, skip_damaged=True)
+    assert read.to_dict() == good.to_dict()
+
+
+def test_prune_takes_what_started_earlier_and_counts_it(store):
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    old, new, unknown = (
+        make_trace(started=noon),
+        make_trace(started=noon + timedelta(hours=1)),
+        make_trace(started=None),
+    )
+    for trace in (old, new, unknown):
+        store.save(trace)
+        store.save_attribution(make_attribution(trace))
+    before = datetime(2026, 3, 1, 13)  # noqa: DTZ001 - taken as UTC, and the moment itself is kept
+    assert store.prune(before=before, dry_run=True) == Pruned(1, 1)
+    assert store.stats().n_traces == 3
+    assert store.prune(before=before) == Pruned(1, 1)
+    assert store.prune(before=before) == Pruned(0, 0)
+    assert {summary.id for summary in store.list()} == {new.id, unknown.id}
+    assert (store.stats().n_traces, store.stats().n_attributions) == (2, 2)
+    assert store.get(new.id) == new

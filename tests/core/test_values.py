@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from attr_core.errors import InputError
 from attr_core.testing import AdditiveEngine
-from attr_core.types import Generation, Location, Message, Segment, SegmentKind, Target, TargetKind
+from attr_core.types import Claim, Generation, Location, Message, Segment, SegmentKind, Target, TargetKind
 from attr_core.values import ResponseLogOdds, log_odds
 from attr_core.values.response_log_odds import LOG_PROBABILITY_CEILING
 
@@ -28,7 +28,8 @@ MASKS = np.array([[1, 1], [1, 0], [0, 1], [0, 0]], dtype=bool)
 
 
 def value(*targets: Target) -> ResponseLogOdds:
-    return ResponseLogOdds(ENGINE, GENERATION, segments=SEGMENTS, response=RESPONSE, targets=targets)
+    claims = (Claim(0, 0, 11, RESPONSE[:11]), Claim(1, 12, 23, RESPONSE[12:]))
+    return ResponseLogOdds(ENGINE, GENERATION, segments=SEGMENTS, response=RESPONSE, targets=targets, claims=claims)
 
 
 def test_a_word_is_worth_its_log_odds_under_each_mask() -> None:
@@ -48,6 +49,26 @@ def test_a_total_target_is_scored_without_the_earlier_claims() -> None:
     total = Target(TargetKind.CLAIM, 12, 23, "It is cold.", claim=1, reading="total")
     np.testing.assert_allclose(value(total).exact(MASKS[:1]), [[4]], atol=1e-9)
     np.testing.assert_array_equal(value(total).scales, [3])
+
+
+def test_a_word_of_a_total_target_is_read_in_its_claim_alone() -> None:
+    total = Target(TargetKind.PIVOT, 18, 22, "cold", claim=1, reading="total")
+    np.testing.assert_allclose(value(total).exact(MASKS), [[4], [-3], [5], [-2]], atol=1e-9)
+
+
+def test_a_total_target_without_a_claim_is_an_error() -> None:
+    with pytest.raises(InputError, match="belongs to no claim"):
+        value(Target(TargetKind.SPAN, 18, 22, "cold", reading="total")).exact(MASKS)
+
+
+def test_masks_whose_prompt_exceeds_the_window_are_nan_and_not_sent() -> None:
+    engine = AdditiveEngine({"warm": {"Red is warm.": 5.0}}, max_context=120)
+    warm = Target(TargetKind.PIVOT, 6, 10, "warm")
+    narrow = ResponseLogOdds(engine, GENERATION, segments=SEGMENTS, response=RESPONSE, targets=[warm])
+    engine.max_context = 16 + len(RESPONSE) + 16 + 14  # room for one of the two sentences
+    np.testing.assert_array_equal(narrow.fits(MASKS), [False, True, True, True])
+    assert np.isnan(narrow.exact(MASKS)[0, 0])
+    assert engine.calls == 3
 
 
 def test_the_whole_response_multiplies_its_words_probabilities() -> None:

@@ -1,0 +1,179 @@
+"""``attrkit demo`` and ``attrkit inspect``: which piece of the context caused which claim."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from attr_core.cli._shared import DatabaseOption, JsonOption, progress_bar, show, show_json
+from attr_core.errors import ConfigurationError, InputError, StoreError
+
+EngineOption = Annotated[
+    str | None, typer.Option(help="What measures, e.g. hf:MODEL; default $ATTRKIT_ENGINE, else the packaged model.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before downloading a model.")]
+
+DEMO_EXAMPLE = "Example: attrkit demo && attrkit inspect last"
+INSPECT_EXAMPLES = """
+Examples:
+
+  attrkit inspect last
+
+  attrkit inspect tr_1f0c --claim 2 --span "1997"
+
+  attrkit inspect --file messages.json --engine hf:Qwen/Qwen2.5-0.5B-Instruct
+
+  attrkit inspect last --granularity sentence --placebo
+
+  attrkit inspect last --estimator context-cite --budget calls=80 --json
+"""
+
+
+def demo(
+    engine: EngineOption = None, db: DatabaseOption = None, json_: JsonOption = False, yes: YesOption = False
+) -> None:
+    """Answer a question about an invented fact with a small local model, and show which chunk caused the answer."""
+    from attr_core.api import explain
+    from attr_core.demo import DOCUMENTS, QUESTION
+
+    measuring = _engine(engine, yes)
+    if not json_:
+        typer.echo(f"An invented fact, so that no model can know it. {QUESTION}")
+        for document in DOCUMENTS:
+            typer.echo(f"  {document.id:8s} {document.text}")
+        typer.echo("")
+    with progress_bar(quiet=json_) as progress:
+        attribution = explain(QUESTION, DOCUMENTS, engine=measuring, db=db, progress=progress)
+    _show(attribution, json_, db=db, top=len(DOCUMENTS) + 1)
+    if not json_:
+        again = "" if db is None else f" --db {db}"
+        typer.echo(f"\nStored. Look again, at no cost: attrkit inspect last{again}")
+
+
+def inspect(
+    trace: Annotated[str | None, typer.Argument(help="Trace id (its first characters will do) or 'last'.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="A JSON file of messages instead of a stored trace.")
+    ] = None,
+    engine: EngineOption = None,
+    algorithm: Annotated[str, typer.Option(help="What is measured: likelihood.")] = "likelihood",
+    estimator: Annotated[
+        str | None,
+        typer.Option(
+            help="banzhaf, shapley, debiased-lasso, context-cite or leave-one-out; default by number of segments."
+        ),
+    ] = None,
+    granularity: Annotated[
+        str | None,
+        typer.Option(help="How finely the context is cut: message, chunk, paragraph or sentence; default chunk."),
+    ] = None,
+    claim: Annotated[
+        list[int] | None, typer.Option("--claim", help="Only this claim (from 1); may be repeated.")
+    ] = None,
+    span: Annotated[
+        list[str] | None, typer.Option("--span", help="Also this phrase of the answer; may be repeated.")
+    ] = None,
+    budget: Annotated[str, typer.Option(help="Hard caps, e.g. calls=64,tokens=20000.")] = "",
+    direct_only: Annotated[
+        bool,
+        typer.Option(
+            "--direct-only", help="Read later claims given the earlier ones only; saves every ablation once a claim."
+        ),
+    ] = False,
+    placebo: Annotated[
+        bool,
+        typer.Option(
+            "--placebo", help="Also put unrelated sentences into the context and see what they do; costs a run."
+        ),
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of the random ablations.")] = 0,
+    top: Annotated[int, typer.Option(help="Segments shown for each target.", min=1)] = 3,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and what it costs; do nothing.")
+    ] = False,
+    db: DatabaseOption = None,
+    json_: JsonOption = False,
+    yes: YesOption = False,
+) -> None:
+    """Show for every claim of an answer which piece of the context caused it."""
+    from attr_core.api import attribute, check_placebos, plan
+    from attr_core.results import Budget
+
+    if (trace is None) == (file is None):
+        raise ConfigurationError("name a trace, 'last', or --file messages.json; not both")
+    found = _trace(trace, file, db)
+    choice: dict[str, Any] = {
+        "engine": _engine(engine, yes),
+        "algorithm": algorithm,
+        "estimator": estimator,
+        "claims": [number - 1 for number in claim] if claim else None,
+        "spans": span or [],
+        "granularity": granularity,
+        "totals": not direct_only,
+        "budget": Budget.parse(budget),
+    }
+    if dry_run:
+        _show_plan(plan(found, **choice), json_)
+        return
+    with progress_bar(quiet=json_) as progress:
+        attribution = attribute(found, seed=seed, db=db, progress=progress, **choice)
+        check = check_placebos(found, seed=seed, db=db, progress=progress, **choice) if placebo else None
+    _show(attribution, json_, db=db, top=top, check=check)
+
+
+def _trace(identifier: str | None, file: Path | None, db: Path | None) -> Any:
+    from attr_core._files import read_messages
+    from attr_core.store import Store
+
+    if file is not None:
+        return read_messages(file)
+    if identifier is None:
+        raise InputError("name a trace or 'last'")
+    with Store(db) as store:
+        return store.last() if identifier == "last" else store.get(identifier)
+
+
+def _engine(spec: str | None, yes: bool) -> Any:
+    from attr_core.engines import load_engine
+    from attr_core.errors import DownloadNeededError
+
+    try:
+        return load_engine(spec, download=yes)
+    except DownloadNeededError as needed:
+        if not sys.stdin.isatty():
+            raise
+        if not typer.confirm(
+            f"No local model is installed. Download {needed.model} (about {needed.megabytes} MB)?", err=True
+        ):
+            raise
+        return load_engine(spec, download=True)
+
+
+def _show(attribution: Any, json_: bool, *, db: Path | None, top: int, check: Any = None) -> None:
+    from attr_core.reports.terminal import render_attribution, render_placebos
+    from attr_core.store import Store
+
+    if json_:
+        show_json(attribution.to_dict() | ({"placebo": check.to_dict()} if check is not None else {}))
+        return
+    trace = None
+    with suppress(StoreError), Store(db) as store:  # what could not be stored is shown all the same
+        trace = store.get(attribution.trace_id)
+    show(render_attribution(attribution, trace, top=top))
+    if check is not None:
+        show(render_placebos(check))
+
+
+def _show_plan(plan: Any, json_: bool) -> None:
+    from dataclasses import asdict
+
+    from attr_core.reports.terminal import render_plan
+
+    if json_:
+        show_json(asdict(plan))
+    else:
+        show(render_plan(plan))

@@ -1,0 +1,278 @@
+"""A settled run -> an attribution: the targets, their effects and verdicts, and what is said beside them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attr_core import __version__
+from attr_core.attribution import Attribution
+from attr_core.estimators import DebiasedLasso
+from attr_core.interventions import regenerate, sampling_like
+from attr_core.metering import MeteredEngine
+from attr_core.pivots import MIN_SHARE, find_pivots, tokens_in
+from attr_core.planning import Setup
+from attr_core.prompt import ablate
+from attr_core.results import FloatArray, MaskArray, Regeneration, Route, Verdict
+from attr_core.types import Claim, Target, TargetKind
+from attr_core.values import ResponseLogOdds
+from attr_core.verdicts import adjusted_p_values, margins, weigh
+
+__all__ = ["IMPROBABLE", "measure"]
+
+IMPROBABLE = -2.5
+"""Mean log-probability per token, in nats, below which the measuring model is said to find the response improbable."""
+
+_DRIVING = (Verdict.DRIVES.value, Verdict.HELPFUL.value)
+
+
+def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
+    """Run what was settled.
+
+    Parameters
+    ----------
+    setup : Setup
+    metered : MeteredEngine
+        Around the set-up's engine; it holds the caps.
+    seed : int
+        Of the random ablations.
+    """
+    n = len(setup.columns)
+    untargeted = setup.algorithm.value(
+        metered, setup.generation, segments=setup.columns, response=setup.response, targets=(), claims=setup.claims
+    )
+    ends = _ends(n)
+    readings = _read(setup, untargeted, ends, seed)
+    targets = _targets(setup, readings, floor=untargeted.floor)
+    value = untargeted.with_targets(targets)
+    estimate = setup.estimator.estimate(value, seed=seed)
+    full, closed_book = value.exact(ends)
+    delta = _shared_margins(targets, margins(estimate.effects, floor=value.floor))
+    p_values = adjusted_p_values(estimate, delta)
+    verdicts = weigh(estimate, delta, p_values, knows_right=value.knows_right)
+    whole = readings[0]
+    regenerated = _regenerate(setup, metered, targets, estimate.effects, delta, response_tokens=len(whole.offsets))
+    noise = _noise(setup, metered, value, np.where(np.isnan(full), closed_book, full))
+    return Attribution(
+        method=f"{value.name} × {setup.estimator.name}",
+        estimand=estimate.estimand or setup.estimator.estimand,
+        unit=value.unit,
+        trace_id=setup.trace.id,
+        generation_id=setup.generation.id,
+        response=setup.response,
+        segments=setup.columns,
+        claims=setup.claims,
+        targets=targets,
+        effects=estimate.effects,
+        low=estimate.low,
+        high=estimate.high,
+        p_values=p_values,
+        verdicts=verdicts,
+        drops=estimate.drops,
+        delta=delta,
+        full=full,
+        closed_book=closed_book,
+        token_offsets=whole.offsets,
+        token_full=whole.full,
+        token_closed_book=whole.closed_book,
+        exact=estimate.exact,
+        cost=metered.cost,
+        seed=seed,
+        versions=_versions(),
+        answered_by=setup.generation.model,
+        measured_on=setup.engine.spec,
+        level=estimate.level,
+        groups=estimate.groups,
+        pairs=estimate.pairs,
+        routes=_routes(targets, estimate.effects, verdicts),
+        n_unfit=estimate.n_unfit,
+        noise_floor=noise,
+        fit=estimate.fit,
+        agreement=estimate.agreement,
+        resolution=("individual",) * n,
+        regenerated=regenerated,
+        warnings=(*setup.notes, *_warnings(setup, whole, regenerated, noise, delta)),
+        partial=estimate.partial,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reading:
+    """Token log-probabilities with every segment and with none: of the response, or of one claim on its own.
+
+    ``shown`` is ``full``, or the mean over the ablations where the full prompt does not fit.
+    """
+
+    claim: Claim | None
+    offsets: NDArray[np.int64]
+    full: FloatArray
+    closed_book: FloatArray
+    shown: FloatArray
+
+    def pivots(self, response: str, claim: Claim, floor: float) -> tuple[Target, ...]:
+        return find_pivots(response, [claim], self.offsets, full=self.shown, closed_book=self.closed_book, floor=floor)
+
+    def change(self, target: Target) -> float:
+        inside = tokens_in(self.offsets, target.start, target.end)
+        return abs(float((self.shown - self.closed_book)[inside].sum()))
+
+
+def _ends(n_segments: int) -> MaskArray:
+    return np.array([[True] * n_segments, [False] * n_segments], dtype=np.bool_).reshape(2, n_segments)
+
+
+def _read(setup: Setup, value: ResponseLogOdds, ends: MaskArray, seed: int) -> list[_Reading]:
+    """The response first, then each claim with a total reading."""
+    readings = []
+    fits = bool(value.fits(ends[:1])[0])
+    for claim in (None, *setup.totals):
+        offsets, (full, closed_book) = value.tokens(ends, claim)
+        shown = full
+        if not fits and isinstance(setup.estimator, DebiasedLasso):
+            # The estimator measures the same ablations, so these cost nothing more.
+            masks, *_ = setup.estimator.masks(value, seed=seed)
+            shown = value.tokens(masks, claim)[1].mean(axis=0)
+        readings.append(_Reading(claim, offsets, full, closed_book, np.where(np.isnan(shown), closed_book, shown)))
+    return readings
+
+
+def _targets(setup: Setup, readings: Sequence[_Reading], *, floor: float) -> tuple[Target, ...]:
+    """Each claim's pivots and the claim, both readings of each; the named spans; the whole response."""
+    whole, *alone = readings
+    totals = {reading.claim.index: reading for reading in alone if reading.claim is not None}
+    rows: list[Target] = []
+    for claim in setup.chosen:
+        rows += _pivots(setup.response, claim, whole, totals.get(claim.index), floor=floor)
+        rows.append(Target(TargetKind.CLAIM, claim.start, claim.end, claim.text, claim.index))
+    rows += setup.spans
+    rows.append(Target(TargetKind.RESPONSE, 0, len(setup.response), setup.response))
+    both: list[Target] = []
+    for row in rows:
+        both += [replace(row, reading="total")] if row.claim in totals else []
+        both.append(row)
+    return tuple(both)
+
+
+def _pivots(
+    response: str, claim: Claim, direct: _Reading, total: _Reading | None, *, floor: float
+) -> tuple[Target, ...]:
+    """Pivots of the total reading, and those of the direct one that change as much; of two that overlap, the first."""
+    found = () if total is None else total.pivots(response, claim, floor)
+    bar = max([floor, *(MIN_SHARE * total.change(pivot) for pivot in found if total is not None)])
+    found += tuple(
+        new
+        for new in direct.pivots(response, claim, bar)
+        if all(new.end <= old.start or new.start >= old.end for old in found)
+    )
+    return tuple(sorted(found, key=lambda pivot: pivot.start))
+
+
+def _routes(targets: Sequence[Target], effects: FloatArray, verdicts: NDArray[np.str_]) -> tuple[Route, ...]:
+    """By way of which earlier claim a segment drives a later one.
+
+    That is where it drives in total, but given the earlier claims less than half of its effect is left. The way is the
+    first earlier claim that the segment drives.
+    """
+    driven: dict[int, set[int]] = {}
+    for row, target in enumerate(targets):
+        if target.claim is not None and (target.reading == "total" or target.claim == 0):
+            driven.setdefault(target.claim, set()).update(np.flatnonzero(np.isin(verdicts[row], _DRIVING)).tolist())
+    routes = []
+    for row, target in enumerate(targets):
+        if target.reading != "total" or target.claim is None:
+            continue
+        direct = targets.index(replace(target, reading="direct"))
+        for segment in np.flatnonzero(np.isin(verdicts[row], _DRIVING) & (effects[direct] < effects[row] / 2)).tolist():
+            way = next((k for k in sorted(driven) if k < target.claim and segment in driven[k]), None)
+            routes += [Route(row, segment, way)] if way is not None else []
+    return tuple(routes)
+
+
+def _shared_margins(targets: Sequence[Target], delta: FloatArray) -> FloatArray:
+    """δ ``(n_targets,)`` with both readings of the same words given the larger of their two."""
+    words = [(target.kind, target.start, target.end) for target in targets]
+    largest = {word: max(d for w, d in zip(words, delta, strict=True) if w == word) for word in words}
+    return np.array([largest[word] for word in words])
+
+
+def _regenerate(
+    setup: Setup,
+    metered: MeteredEngine,
+    targets: Sequence[Target],
+    effects: FloatArray,
+    delta: FloatArray,
+    *,
+    response_tokens: int,
+) -> tuple[Regeneration, ...]:
+    everything = tuple(range(len(setup.columns)))
+    leading = [_leading(targets, effects, delta, claim) for claim in setup.chosen]
+    removals = [(), everything, *((column,) for column in leading if column is not None)]
+    removals = list(dict.fromkeys(removals))[: setup.n_regenerations]
+    if not removals:
+        return ()
+    return regenerate(
+        metered,
+        setup.generation,
+        segments=setup.columns,
+        removals=removals,
+        sampling=sampling_like(setup.generation, response_tokens=response_tokens),
+    )
+
+
+def _leading(targets: Sequence[Target], effects: FloatArray, delta: FloatArray, claim: Claim) -> int | None:
+    """The column with the largest effect on the claim's pivots (on the claim itself if it has none), if beyond δ."""
+    rows = [row for row, target in enumerate(targets) if target.claim == claim.index]
+    rows = [row for row in rows if targets[row].kind is TargetKind.PIVOT] or rows
+    beyond = [(effects[row, s], -s) for row in rows for s in range(effects.shape[1]) if effects[row, s] > delta[row]]
+    return -max(beyond)[1] if beyond else None
+
+
+def _noise(setup: Setup, metered: MeteredEngine, value: ResponseLogOdds, batched: FloatArray) -> float:
+    """Largest difference over the direct targets between one prompt's values in a batch, alone, and alone again."""
+    full, empty = _ends(len(setup.columns))
+    prompt = ablate(setup.generation, setup.columns, full if value.fits(full[None])[0] else empty)
+    again = [metered.score([prompt], setup.response, repeat=repeat + 1)[0] for repeat in range(setup.n_repeats)]
+    differences = np.abs(value.read(again) - batched)
+    return float(np.nanmax(differences)) if np.isfinite(differences).any() else float("nan")
+
+
+def _warnings(
+    setup: Setup, whole: _Reading, regenerated: Sequence[Regeneration], noise: float, delta: FloatArray
+) -> list[str]:
+    warnings: list[str] = []
+    answered, measured = setup.generation.model, setup.engine.spec
+    proxy = answered is not None and answered != measured
+    if proxy:
+        warnings.append(f"{answered} answered; {measured} measured as a proxy: causes are the proxy's")
+    if not setup.columns:
+        warnings.append("the prompt holds nothing but the question: there is no context to rank")
+    mean = float(whole.shown.mean())
+    if mean < IMPROBABLE:
+        warnings.append(
+            f"{measured} finds the response improbable ({np.exp(mean):.1%} a token): effects may not be those of the"
+            " model that wrote it"
+        )
+    unchanged = next((again for again in regenerated if not again.removed), None)
+    if unchanged is not None and not unchanged.same and not proxy:
+        warnings.append("the unchanged prompt does not reproduce the recorded response")
+    if noise > delta.min(initial=np.inf):
+        warnings.append(
+            f"the engine does not reproduce its own numbers: one prompt's values differ by {noise:.2f}, more than δ"
+        )
+    return warnings
+
+
+def _versions() -> dict[str, str]:
+    versions = {"attrkit": __version__, "python": ".".join(map(str, sys.version_info[:3]))}
+    for package in ("numpy", "scikit-learn", "torch", "transformers"):
+        if {"scikit-learn": "sklearn"}.get(package, package) in sys.modules:
+            try:
+                versions[package] = version(package)
+            except PackageNotFoundError:
+                continue
+    return versions

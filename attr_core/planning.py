@@ -1,0 +1,257 @@
+"""Everything that is settled before anything is measured: what will run, on what, and what it costs at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attr_core.algorithms import LikelihoodAlgorithm, algorithm_named, default_estimator
+from attr_core.capabilities import offered, require
+from attr_core.claims import split_claims
+from attr_core.engines import load_engine
+from attr_core.errors import BudgetExceededError, ContextTooLongError, InputError
+from attr_core.estimators import estimator_named
+from attr_core.interventions import sampling_like
+from attr_core.placebo import with_placebos
+from attr_core.prompt import ablate, candidates, count_tokens
+from attr_core.protocols import Capability, Engine, Estimator, Renders
+from attr_core.results import Budget, Cost, Plan, Step
+from attr_core.segmenter import partly_located, segment_trace, unlocated
+from attr_core.types import Claim, Generation, Granularity, Message, Prompt, Segment, Target, TargetKind, Trace
+
+__all__ = ["MAX_COUNTERFACTUALS", "N_REPEATS", "Options", "Setup", "Span", "plan_of", "settle"]
+
+MAX_COUNTERFACTUALS = 3
+"""Leading segments without which the answer is generated anew."""
+
+N_REPEATS = 2
+"""Times that one prompt is scored again, alone, to see how far the engine reproduces its numbers."""
+
+Span = str | tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the caller chose; see :func:`attr_core.api.attribute`."""
+
+    engine: str | Engine | None = None
+    algorithm: str | LikelihoodAlgorithm = "likelihood"
+    estimator: str | Estimator | None = None
+    generation: str | None = None
+    claims: Sequence[int] | None = None
+    spans: Sequence[Span] = ()
+    granularity: Granularity | None = None
+    totals: bool = True
+    regenerations: bool = True
+    placebos: int = 0
+    budget: Budget = Budget()
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A run, settled: ``columns`` are the segments that can be removed, ``totals`` the claims scored on their own."""
+
+    trace: Trace
+    generation: Generation
+    response: str
+    columns: tuple[Segment, ...]
+    claims: tuple[Claim, ...]
+    chosen: tuple[Claim, ...]
+    totals: tuple[Claim, ...]
+    spans: tuple[Target, ...]
+    engine: Engine
+    algorithm: LikelihoodAlgorithm
+    estimator: Estimator
+    n_repeats: int
+    n_regenerations: int
+    notes: tuple[str, ...]
+
+    @property
+    def n_continuations(self) -> int:
+        """Texts that each ablation is scored on: the response, and each claim with a total reading."""
+        return 1 + len(self.totals)
+
+
+def settle(trace: Trace, options: Options) -> Setup:
+    """Check the input and decide what will run within the budget; spends nothing.
+
+    Raises
+    ------
+    InputError
+        An empty response, or a claim or span that is not in it.
+    MissingCapabilityError, BudgetExceededError, ContextTooLongError
+        It cannot be measured on that engine, or within that budget.
+    """
+    generation = _generation(trace, options.generation)
+    response = generation.response or ""
+    if not response.strip():
+        raise InputError(f"trace {trace.id} has an empty response; there is nothing to attribute")
+    generation = segment_trace(trace, generation, granularity=options.granularity)
+    if options.placebos:
+        generation = with_placebos(generation, options.placebos)
+    claims = split_claims(response)
+    chosen = _choose(claims, options.claims)
+    spans = tuple(_span(response, claims, span) for span in options.spans)
+    algorithm = algorithm_named(options.algorithm) if isinstance(options.algorithm, str) else options.algorithm
+    engine = load_engine(options.engine)
+    require(engine, algorithm.needs, by=f"the {algorithm.name} algorithm")
+    columns = candidates(generation.segments)
+    too_long = _too_long(generation, columns, response, engine)
+    later = tuple(claim for claim in chosen if claim.index > 0)
+    setup = Setup(
+        trace=trace,
+        generation=generation,
+        response=response,
+        columns=columns,
+        claims=claims,
+        chosen=chosen,
+        totals=later if options.totals and columns else (),
+        spans=spans,
+        engine=engine,
+        algorithm=algorithm,
+        estimator=_estimator(options, algorithm, len(columns), None, sample=too_long is not None),
+        n_repeats=N_REPEATS,
+        n_regenerations=_n_regenerations(options, engine, len(chosen), len(columns)),
+        notes=(*_notes(trace, generation, engine), *([too_long] if too_long else [])),
+    )
+    return _within_budget(setup, options, sample=too_long is not None)
+
+
+def plan_of(setup: Setup) -> Plan:
+    """What a settled run will cost, as if the cache were empty."""
+    n_masks, n = setup.estimator.n_masks(len(setup.columns)), len(setup.columns)
+    nothing = ablate(setup.generation, setup.columns, np.zeros(n, dtype=np.bool_))
+    full, empty = (count_tokens(setup.engine, prompt) for prompt in (setup.generation.prompt, nothing))
+    answer = count_tokens(setup.engine, Prompt((Message("user", setup.response),)))
+    scored = n_masks * setup.n_continuations
+    steps = [
+        Step("ablations scored", scored, scored * ((full + empty) // 2 + answer)),
+        Step("the same prompt scored again", setup.n_repeats, setup.n_repeats * (full + answer)),
+        Step("answers generated anew", setup.n_regenerations, setup.n_regenerations * (full + answer)),
+    ]
+    steps = [step for step in steps if step.calls]
+    calls = sum(step.calls for step in steps)
+    new = sampling_like(setup.generation, response_tokens=answer).max_tokens
+    most = calls * (full + answer) + setup.n_regenerations * new
+    return Plan(
+        method=f"{setup.algorithm.name} × {setup.estimator.name}",
+        engine=setup.engine.spec,
+        steps=tuple(steps),
+        calls=calls,
+        tokens=sum(step.tokens for step in steps),
+        usd=0.0,
+        maximum=Cost(calls=calls, tokens_in=most),
+        notes=setup.notes,
+    )
+
+
+def _generation(trace: Trace, identifier: str | None) -> Generation:
+    if identifier is None:
+        return trace.target_generation
+    for generation in trace.generations:
+        if generation.id == identifier:
+            return generation
+    known = ", ".join(generation.id for generation in trace.generations)
+    raise InputError(f"trace {trace.id} has no generation {identifier!r}; it has {known or 'none'}")
+
+
+def _choose(claims: tuple[Claim, ...], wanted: Sequence[int] | None) -> tuple[Claim, ...]:
+    if wanted is None:
+        return claims
+    for index in wanted:
+        if not 0 <= index < len(claims):
+            raise InputError(f"claim {index + 1} does not exist; the response has {len(claims)}")
+    return tuple(claims[index] for index in sorted(set(wanted)))
+
+
+def _span(response: str, claims: Sequence[Claim], span: Span) -> Target:
+    if isinstance(span, str):
+        start = response.find(span) if span.strip() else -1
+        if start < 0:
+            raise InputError(f"span {span!r} does not stand in the response; quote it as it is written there")
+        start, end = start, start + len(span)
+    else:
+        start, end = span
+    if not 0 <= start < end <= len(response):
+        raise InputError(f"span {start}:{end} lies outside the response of {len(response)} characters")
+    inside = next((claim.index for claim in claims if claim.start <= start and end <= claim.end), None)
+    return Target(TargetKind.SPAN, start, end, response[start:end], inside)
+
+
+def _estimator(
+    options: Options, algorithm: LikelihoodAlgorithm, n_segments: int, max_masks: int | None, *, sample: bool
+) -> Estimator:
+    wanted = options.estimator or algorithm.estimator
+    if wanted is None:
+        return default_estimator(n_segments, max_masks, sample=sample)
+    estimator = estimator_named(wanted) if isinstance(wanted, str) else wanted
+    needed = estimator.n_masks(n_segments)
+    if max_masks is not None and needed > max_masks:
+        raise BudgetExceededError(
+            f"{estimator.name} over {n_segments} segments needs up to {needed} calls, the budget leaves {max_masks};"
+            " raise it, or leave the estimator to attrkit"
+        )
+    return estimator
+
+
+def _n_regenerations(options: Options, engine: Engine, n_claims: int, n_segments: int) -> int:
+    if not options.regenerations or Capability.GENERATE not in offered(engine):
+        return 0
+    return 2 + min(n_claims, n_segments, MAX_COUNTERFACTUALS) if n_segments else 1
+
+
+def _within_budget(setup: Setup, options: Options, *, sample: bool) -> Setup:
+    """Leave out what the budget of calls cannot pay: first regenerations, then repeats, totals, and ablations."""
+    calls = options.budget.calls
+    if calls is None:
+        return setup
+    n = len(setup.columns)
+    notes = list(setup.notes)
+    if setup.totals and setup.estimator.n_masks(n) * setup.n_continuations > calls:
+        notes.append(f"later claims are read given the earlier ones only, to keep the budget of {calls} calls")
+        setup = replace(setup, totals=())
+    designed = _estimator(options, setup.algorithm, n, calls // setup.n_continuations, sample=sample)
+    left = calls - designed.n_masks(n) * setup.n_continuations
+    repeats = min(setup.n_repeats, left)
+    regenerations = min(setup.n_regenerations, left - repeats)
+    if repeats < setup.n_repeats or regenerations < setup.n_regenerations:
+        missing = setup.n_repeats + setup.n_regenerations - repeats - regenerations
+        notes.append(f"{missing} checks and regenerations left out, to keep the budget of {calls} calls")
+    return replace(setup, estimator=designed, n_repeats=repeats, n_regenerations=regenerations, notes=tuple(notes))
+
+
+def _too_long(generation: Generation, columns: Sequence[Segment], response: str, engine: Engine) -> str | None:
+    """What to say where the full prompt exceeds the model's window; ``None`` where it does not."""
+    limit = engine.max_context
+    if limit is None:
+        return None
+    answer = count_tokens(engine, Prompt((Message("user", response),)))
+    full = count_tokens(engine, generation.prompt) + answer
+    if full <= limit:
+        return None
+    nothing = ablate(generation, columns, np.zeros(len(columns), dtype=np.bool_))
+    least = count_tokens(engine, nothing) + answer
+    if least > limit or not columns:
+        raise ContextTooLongError(
+            f"prompt and response take {least} tokens even without context, the window of {engine.spec} has {limit}; "
+            "use a model with a larger one"
+        )
+    return (
+        f"prompt and response take {full} tokens, the window of {engine.spec} has {limit}: only subsets that fit were "
+        "measured, the baseline with the full context is missing, and effects are relative to the mean of those subsets"
+    )
+
+
+def _notes(trace: Trace, generation: Generation, engine: Engine) -> list[str]:
+    notes = []
+    if lost := unlocated(trace, generation.segments):
+        names = ", ".join(document.id for document in lost[:5])
+        notes.append(f"{len(lost)} of the retrieved documents were not found in the prompt: {names}")
+    if parts := partly_located(generation.segments):
+        shares = ", ".join(f"{name} ({share:.0%})" for name, share in list(parts.items())[:5])
+        notes.append(f"{len(parts)} of the retrieved documents were found only in part: {shares}")
+    if isinstance(engine, Renders):
+        notes += engine.render(generation.prompt).notes
+    return notes
