@@ -84,7 +84,7 @@ class Writer:
         """Wait until what was queued before is stored; whether all of it was, since the last time somebody asked."""
         if self._thread is threading.current_thread():
             return False  # a store that flushes while it saves would wait for itself
-        arrived = self._pass_a_marker(timeout) if self._thread is not None or self.n_waiting else True
+        arrived = self._pass_a_marker(timeout) if self._is_alive() or self.n_waiting else True
         with self._counting:
             lost, self._n_told = self._n_lost - self._n_told, self._n_lost
         return arrived and not lost
@@ -92,10 +92,7 @@ class Writer:
     def close(self, timeout: float | None) -> bool:
         """Flush, end the thread and close the databases; the next trace starts anew."""
         flushed = self.flush(timeout)
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            self._queue.put(_CLOSE)
-            thread.join(timeout)
+        self._rest(timeout)
         return flushed
 
     @property
@@ -116,10 +113,36 @@ class Writer:
                 n_left += isinstance(self._queue.get_nowait(), _Entry)
         return n_left
 
-    def hold(self) -> Callable[[], None]:
-        """Wait until nothing is being written, for a moment at most; what is returned lets the writing go on."""
-        held = self._writing.acquire(timeout=_FORK_SECONDS)
-        return self._writing.release if held else lambda: None
+    def before_fork(self) -> Callable[[], None]:
+        """Have nothing going on, if a moment is enough for that; what is returned lets it go on.
+
+        The thread ends rather than waits, since Python warns a program that forks while it has threads. Where it is not
+        done in time, at least no write is under way, whose locks (SQLite's, the import system's) a child would inherit.
+        """
+        is_at_rest = self._rest(_FORK_SECONDS)
+        is_held = not is_at_rest and self._writing.acquire(timeout=_FORK_SECONDS)
+
+        def go_on() -> None:
+            if is_held:
+                self._writing.release()
+            if self.n_waiting:
+                self._is_running()
+
+        return go_on
+
+    def _rest(self, timeout: float | None) -> bool:
+        """Have the thread end when all is stored; the next trace starts another. Whether it has ended."""
+        thread = self._thread
+        if thread is None or not thread.is_alive():
+            return True
+        if thread is threading.current_thread():
+            return False
+        self._queue.put(_CLOSE)
+        thread.join(timeout)
+        return not thread.is_alive()
+
+    def _is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
     def _lose_one(self) -> None:
         with self._counting:
@@ -133,7 +156,7 @@ class Writer:
         return marker.wait(timeout)
 
     def _is_running(self) -> bool:
-        if self._thread is not None and self._thread.is_alive():
+        if self._is_alive():
             return True
         if not self._starting.acquire(blocking=False):
             return True  # somebody else is starting it
@@ -209,7 +232,7 @@ class Writer:
 
 
 _current = Writer()
-_resume: Callable[[], None] | None = None
+_go_on: Callable[[], None] | None = None
 _BEFORE_EXIT: list[Callable[[], None]] = []
 
 
@@ -223,22 +246,21 @@ def before_exit(step: Callable[[], None]) -> None:
     _BEFORE_EXIT.append(step)
 
 
-def _hold_for_fork() -> None:
-    # A child forked in the middle of a write would inherit locks (SQLite's, the import system's) that nobody releases.
-    global _resume
-    _resume = _current.hold()
+def _before_fork() -> None:
+    global _go_on
+    _go_on = _current.before_fork()
 
 
-def _resume_after_fork() -> None:
-    global _resume
-    if _resume is not None:
-        _resume()
-    _resume = None
+def _after_fork() -> None:
+    global _go_on
+    if _go_on is not None:
+        _go_on()
+    _go_on = None
 
 
 def _start_over() -> None:
-    global _current, _resume
-    _current, _resume = Writer(), None
+    global _current, _go_on
+    _current, _go_on = Writer(), None
 
 
 def _flush_where_atexit_is_skipped() -> None:
@@ -261,7 +283,7 @@ def _at_exit() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_hold_for_fork, after_in_parent=_resume_after_fork, after_in_child=_start_over)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_start_over)
 
 # weakref.finalize, which closes the databases, must have put its own exit function there first: they run last to first.
 weakref.finalize(_current, int).detach()

@@ -119,7 +119,7 @@ def _answer(attribution: Attribution) -> Text:
 def _marked(attribution: Attribution, claim_index: int) -> Text:
     claim = attribution.claims[claim_index]
     text, position = Text(), claim.start
-    for row in attribution.rows(TargetKind.PIVOT, claim=claim_index):
+    for row in attribution.rows(TargetKind.PIVOT, claim=claim_index, reading="direct"):
         pivot = attribution.targets[row]
         text.append(_piece(attribution.response[position : pivot.start]))
         text.append(f"«{visible(pivot.text)}»", style="bold")

@@ -104,6 +104,7 @@ def test_later_claims_show_both_readings_and_the_route(capsys: pytest.CaptureFix
     assert (1, "total") in readings
     _, out, _ = run(capsys, "inspect", "last")
     assert "given earlier claims" in out
+    assert "[2] Yes, «1911» it was." in out
     _, out, _ = run(capsys, "inspect", "last", "--direct-only")
     assert "given earlier claims" not in out
 

@@ -250,7 +250,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system can
 @needs_fork
 def test_a_forked_child_stores_its_own_calls_and_none_of_its_parents(tmp_path):
     program = f"""
-import os
+import os, threading
 from attr_core import flush_logging, with_logging
 
 def complete(model, messages):
@@ -260,7 +260,9 @@ logged = with_logging(complete, db={str(tmp_path / "a.db")!r})
 say = lambda text: logged("m", [{{"role": "user", "content": text}}])
 for i in range(20):
     say(f"parent before {{i}}")
-    if os.fork() == 0:
+    child = os.fork() == 0
+    assert threading.active_count() == 1
+    if child:
         for j in range(5):
             say(f"child {{i}} {{j}}")
         os._exit(0 if flush_logging() else 1)
