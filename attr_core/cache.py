@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attr_core._database import execute, insert, open_database, select
+from attr_core._storage.database import execute, insert, open_database, select
 from attr_core.errors import CacheError, ConfigurationError, InputError
 from attr_core.protocols import Completion, Sampling, TokenScores
 from attr_core.results import FloatArray

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attr_core._sentences import sentence_spans
+from attr_core._text.sentences import sentence_spans
 from attr_core.errors import InputError
 from attr_core.types import Claim
 

@@ -197,7 +197,7 @@ def settings() -> list[Setting]:
 
 def check_database(path: str | os.PathLike[str] | None = None) -> DatabaseState:
     """Whether the database can be read whole and written, and what it holds; where there is none, it is not made."""
-    from attr_core._database import default_path
+    from attr_core._storage.database import default_path
 
     file = default_path() if path is None else Path(path).expanduser()
     known: dict[str, Any] = {"path": str(file), "exists": file.exists()}

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attr_core._language import guess_language
-from attr_core._phrases import Phrase, phrases
+from attr_core._text.language import guess_language
+from attr_core._text.phrases import Phrase, phrases
 from attr_core.results import FloatArray
 from attr_core.types import Claim, Target, TargetKind
 
@@ -36,8 +36,8 @@ def find_pivots(
 ) -> tuple[Target, ...]:
     """The phrases of each claim that the context decides.
 
-    A phrase is a number, a negation or a name, each whole, or another word; :mod:`attr_core._phrases` has the rules.
-    Where a script writes no spaces or no capitals, neighbouring characters or words that change together are one
+    A phrase is a number, a negation or a name, each whole, or another word; :mod:`attr_core._text.phrases` has the
+    rules. Where a script writes no spaces or no capitals, neighbouring characters or words that change together are one
     phrase. Its change is the sum over its tokens of log-probability with the full context minus closed book, in nats.
     A claim's pivots are the phrases whose change is at least ``floor`` and ``MIN_SHARE`` of the claim's largest, at
     most ``MAX_PIVOTS``, in the order of the text. No pivot means that the context changes none of the claim's words.

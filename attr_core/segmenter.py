@@ -8,10 +8,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, get_args
 
-from attr_core._finer import coarser, finer
-from attr_core._locate import Found, Haystack, Taken, locate, mark_zone
-from attr_core._turn import Part, substance, turn_parts
-from attr_core._views import Span, fold, gaps
+from attr_core._segmenting.finer import coarser, finer
+from attr_core._segmenting.locate import Found, Haystack, Taken, locate, mark_zone
+from attr_core._segmenting.turn import Part, substance, turn_parts
+from attr_core._text.views import Span, fold, gaps
 from attr_core.errors import InputError
 from attr_core.types import Document, Generation, Granularity, Location, Message, Segment, SegmentKind, Trace
 

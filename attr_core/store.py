@@ -1,6 +1,6 @@
 """Traces and results in SQLite, in tables that plain SQL can query.
 
-``trace_summaries`` is a view with one line per run; the tables are described in :mod:`attr_core._schema`. Text is
+``trace_summaries`` is a view with one line per run; :mod:`attr_core._storage.schema` describes the tables. Text is
 stored as it is, except that NUL, U+001A and lone surrogates are escaped (U+001A and four hexadecimal digits) and read
 back exactly. Free-form metadata is kept as JSON; what JSON cannot say becomes its ``repr``.
 """
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from attr_core import _trace_rows
-from attr_core._database import execute, insert, open_database, select, unescape
-from attr_core._memory import Memory
-from attr_core._schema import RUN_TABLES
+from attr_core._storage import trace_rows
+from attr_core._storage.database import execute, insert, open_database, select, unescape
+from attr_core._storage.memory import Memory
+from attr_core._storage.schema import RUN_TABLES
 from attr_core.attribution import Attribution
 from attr_core.errors import ConfigurationError, StoreError, TraceNotFoundError
 from attr_core.types import Trace
@@ -123,7 +123,7 @@ class Store:
         str
             The trace's id.
         """
-        rows = _trace_rows.to_rows(trace, saved_at=time.time())
+        rows = trace_rows.to_rows(trace, saved_at=time.time())
         with self._database.writing() as db:
             known = select(db, "SELECT started_at FROM traces WHERE id = ?", [trace.id])
             if known and trace.started is None:
@@ -201,7 +201,7 @@ class Store:
             "id IN (SELECT trace_id FROM tags WHERE tag = ?)": tag,
             "status = ?": status,
             "framework = ?": framework,
-            "started_at >= ?": None if since is None else _trace_rows.seconds(since),
+            "started_at >= ?": None if since is None else trace_rows.seconds(since),
             "attrkit_contains(query, ?)": query,
         }
         wanted = {sql: value for sql, value in conditions.items() if value is not None}
@@ -219,7 +219,7 @@ class Store:
         TraceNotFoundError
             Its trace has not been saved.
         """
-        result = _trace_rows.to_json(attribution.to_dict())
+        result = trace_rows.to_json(attribution.to_dict())
         digest = hashlib.sha256(result.encode("utf-8", "surrogatepass")).hexdigest()
         row = {
             "id": f"at_{digest[:16]}",
@@ -290,7 +290,7 @@ class Store:
         dry_run : bool, default False
             Count only.
         """
-        older = ("started_at < ?", [_trace_rows.seconds(before)])
+        older = ("started_at < ?", [trace_rows.seconds(before)])
         if dry_run:
             with self._database.reading() as db:
                 return _count(db, *older)
@@ -359,7 +359,7 @@ def _read(db: sqlite3.Connection, trace_id: str) -> Trace:
     for table in RUN_TABLES:
         table, order = ("messages", "generation, position") if table == "turns" else (table, "position")
         rows[table] = select(db, f"SELECT * FROM {table} WHERE trace_id = ? ORDER BY {order}", [trace_id])  # noqa: S608
-    return _trace_rows.from_rows(rows)
+    return trace_rows.from_rows(rows)
 
 
 def _summary(row: Mapping[str, Any]) -> TraceSummary:

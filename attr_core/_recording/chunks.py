@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from attr_core._recording.responses import Answer, Status, read, read_answer, text_or_none, usage_of
-from attr_core._trace_rows import plain
+from attr_core._storage.trace_rows import plain
 
 __all__ = ["Assembly"]
 

@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from attr_core._database import MEMORY, default_path
 from attr_core._recording import writer
 from attr_core._recording.membrane import Complaints, safely
 from attr_core._recording.requests import CallSite, bare, call_site, read_request
 from attr_core._recording.responses import Answer, Status, read_answer
 from attr_core._recording.streams import StreamRecord, is_stream, recorded_stream
 from attr_core._redact import masked, redacted
+from attr_core._storage.database import MEMORY, default_path
 from attr_core.errors import InputError
 from attr_core.types import ATTRKIT_KEY, Trace
 

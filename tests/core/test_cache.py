@@ -329,7 +329,7 @@ def test_size_cap_comes_from_the_environment(monkeypatch):
 
 
 def test_reading_succeeds_while_another_process_holds_the_write_lock(path, clock, monkeypatch):
-    monkeypatch.setattr("attr_core._database.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("attr_core._storage.database.BUSY_SECONDS", 0.05)
     with Cache(path) as cache:
         cache.put_completions({"a": Completion("1")})
         clock.now += 1e6
@@ -341,7 +341,7 @@ def test_reading_succeeds_while_another_process_holds_the_write_lock(path, clock
 
 
 def test_what_a_locked_file_does_not_take_is_kept_found_and_written_later(path, monkeypatch):
-    monkeypatch.setattr("attr_core._database.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("attr_core._storage.database.BUSY_SECONDS", 0.05)
     holder = sqlite3.connect(path, isolation_level=None)
     with Cache(path) as cache:
         cache.put_completions({"a": Completion("1")})
@@ -361,7 +361,7 @@ def test_what_a_locked_file_does_not_take_is_kept_found_and_written_later(path, 
 
 
 def test_what_a_locked_file_did_not_take_is_tried_again_on_closing(path, monkeypatch):
-    monkeypatch.setattr("attr_core._database.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("attr_core._storage.database.BUSY_SECONDS", 0.05)
     cache, holder = Cache(path), sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with pytest.warns(RuntimeWarning, match="locked"):
@@ -374,7 +374,7 @@ def test_what_a_locked_file_did_not_take_is_tried_again_on_closing(path, monkeyp
 
 
 def test_a_warning_that_is_an_error_does_not_stop_the_measuring(path, monkeypatch):
-    monkeypatch.setattr("attr_core._database.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("attr_core._storage.database.BUSY_SECONDS", 0.05)
     with Cache(path) as cache, warnings.catch_warnings():
         warnings.simplefilter("error")
         path.unlink()

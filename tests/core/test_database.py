@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attr_core import _database
-from attr_core._database import default_path, escape, execute, insert, open_database, select, unescape
-from attr_core._schema import APPLICATION_ID, MIGRATIONS
+from attr_core._storage import database as _database
+from attr_core._storage.database import default_path, escape, execute, insert, open_database, select, unescape
+from attr_core._storage.schema import APPLICATION_ID, MIGRATIONS
 from attr_core.errors import CacheError, StoreError
 
 

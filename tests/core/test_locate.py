@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attr_core._locate import Haystack, Taken, locate, occurrences
-from attr_core._views import fold, folded, gaps, plain, unescaped
+from attr_core._segmenting.locate import Haystack, Taken, locate, occurrences
+from attr_core._text.views import fold, folded, gaps, plain, unescaped
 
 _TEXT = st.one_of(
     st.text(st.characters(exclude_categories=()), max_size=40),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attr_core._phrases import phrases
+from attr_core._text.phrases import phrases
 from attr_core.claims import split_claims
 from attr_core.pivots import MAX_PIVOTS, find_pivots
 from attr_core.types import Claim

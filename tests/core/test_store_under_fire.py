@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attr_core import _database
+from attr_core._storage import database as _database
 from attr_core.api import attribute
 from attr_core.cache import Cache
 from attr_core.errors import CacheError, StoreError

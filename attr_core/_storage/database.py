@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attr_core._schema import APPLICATION_ID, MIGRATIONS, apply
+from attr_core._storage.schema import APPLICATION_ID, MIGRATIONS, apply
 from attr_core.errors import AttrkitError, StoreError
 
 MEMORY = ":memory:"

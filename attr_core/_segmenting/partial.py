@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from attr_core._views import Span, View, gaps
+from attr_core._text.views import Span, View, gaps
 
 MIN_LENGTH = 24
 """Characters of a text that must stand there; an ideograph or other letter of a script without spaces counts twice."""

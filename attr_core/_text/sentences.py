@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from attr_core._language import guess_language
-from attr_core._views import Span
+from attr_core._text.language import guess_language
+from attr_core._text.views import Span
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _FENCE = re.compile(r"[ \t>]*(`{3,}|~{3,})")

@@ -15,8 +15,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from attr_core._database import escape, unescape
-from attr_core._schema import digest
+from attr_core._storage.database import escape, unescape
+from attr_core._storage.schema import digest
 from attr_core.errors import StoreError
 from attr_core.types import (
     Document,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from attr_core._sentences import sentence_spans
-from attr_core._turn import FENCE_OR_BLANK_LINES, Part, substance
-from attr_core._views import Span, gaps, plain, unescaped
+from attr_core._segmenting.turn import FENCE_OR_BLANK_LINES, Part, substance
+from attr_core._text.sentences import sentence_spans
+from attr_core._text.views import Span, gaps, plain, unescaped
 from attr_core.types import Granularity, Location, Segment, SegmentKind
 
 LONG_TURN = 200

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from attr_core._language import is_common
+from attr_core._text.language import is_common
 
 _SPACE = r"[ \u00a0\u2009\u202f]"
 _END = r"(?![A-Za-z0-9_\u00c0-\u0dff])"

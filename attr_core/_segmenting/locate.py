@@ -15,8 +15,8 @@ from functools import cached_property
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from attr_core._partial import FIRST_UNSPACED, Match, Seeds, Stretch, is_enough, is_one_word, matches
-from attr_core._views import Span, View, fold, folded, plain, unescaped
+from attr_core._segmenting.partial import FIRST_UNSPACED, Match, Seeds, Stretch, is_enough, is_one_word, matches
+from attr_core._text.views import Span, View, fold, folded, plain, unescaped
 from attr_core.types import Location
 
 Rung = Literal["exact", "escaped", "folded", "partial"]

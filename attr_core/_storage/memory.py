@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
-from attr_core._database import Database, execute, insert, select, unescape
+from attr_core._storage.database import Database, execute, insert, select, unescape
 
 
 class Memory(MutableMapping[str, Any]):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from attr_core._views import Span, gaps
+from attr_core._text.views import Span, gaps
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n(?:[^\S\n]*\n)*")
 FENCE_OR_BLANK_LINES = re.compile(

@@ -1,0 +1,1 @@
+"""How the segmenter finds documents in messages, reads a turn and cuts more finely."""

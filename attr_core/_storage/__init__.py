@@ -1,0 +1,1 @@
+"""The one SQLite file under the store and the cache."""

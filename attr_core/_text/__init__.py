@@ -1,0 +1,1 @@
+"""Text of any language: characters with their offsets, sentences, phrases."""
