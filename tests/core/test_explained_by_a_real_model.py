@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from attr_core.api import attribute, explain
 from attr_core.demo import DOCUMENTS, QUESTION
-from attr_core.protocols import Engine
+from attr_core.errors import ContextTooLongError
+from attr_core.estimators import DebiasedLasso
+from attr_core.protocols import Engine, TokenScores
 from attr_core.store import Store
-from attr_core.types import TargetKind
+from attr_core.types import Prompt, TargetKind
 
 pytestmark = pytest.mark.model
 
@@ -44,3 +48,39 @@ def test_a_repeated_fact_comes_by_way_of_the_claim_that_said_it_first(small_engi
     assert found.verdicts[total, lantern] == "drives"
     assert found.verdicts[direct, lantern] == "no effect"
     assert [route.claim for route in found.routes if (route.target, route.segment) == (total, lantern)] == [0]
+
+
+def test_a_prompt_beyond_a_real_models_window_is_measured_on_subsets_that_fit(small_engine: Engine) -> None:
+    narrow = _NarrowEngine(small_engine, max_context=230)
+    places = ("Corvath", "Dunmere", "Farrow", "Gildern", "Jaspen", "Kestrel", "Lorwyn", "Pellam")
+    noise = [f"The {place} market sells wool and lamps on the first Tuesday of every month." for place in places]
+    found = explain(
+        QUESTION,
+        [DOCUMENTS[1].text, *noise],
+        "The Aldemoor Lantern Festival opened in 1911.",
+        engine=narrow,
+        db=":memory:",
+        estimator=DebiasedLasso(32),
+        regenerations=False,
+    )
+    [row] = [row for row in found.rows(TargetKind.PIVOT) if "1911" in found.targets[row].text]
+    assert found.n_unfit > 0
+    assert math.isnan(found.full[row])
+    assert found.segments[found.ranking(row)[0]].text == DOCUMENTS[1].text
+    assert found.verdicts[row, found.ranking(row)[0]] == "drives"
+    assert any("the baseline with the full context is missing" in warning for warning in found.warnings)
+
+
+class _NarrowEngine:
+    """A real engine that refuses, as a model of a smaller window would, what does not fit."""
+
+    def __init__(self, engine: Engine, *, max_context: int) -> None:
+        self._engine = engine
+        self.max_context = max_context
+        self.spec, self.fingerprint, self.render = engine.spec, engine.fingerprint, engine.render
+
+    def score(self, prompts: Sequence[Prompt], continuation: str) -> list[TokenScores]:
+        scores = self._engine.score(prompts, continuation)
+        if any(score.tokens_in > self.max_context for score in scores):
+            raise ContextTooLongError("too long")
+        return scores
