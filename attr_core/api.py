@@ -36,6 +36,7 @@ def explain(
     engine: str | Engine | None = None,
     instruction: str = INSTRUCTION,
     max_tokens: int = 128,
+    budget: Budget = Budget(),
     db: str | Path | None = None,
     **options: Any,
 ) -> Attribution:
@@ -63,7 +64,7 @@ def explain(
     """
     if not question.strip():
         raise InputError("the question is empty; pass what was asked")
-    parsed = [Document.parse(document, position) for position, document in enumerate(documents)]
+    parsed = Document.parse_all(documents)
     messages = _messages(question, parsed, instruction)
     measuring = load_engine(engine)
     spent = Cost()
@@ -71,7 +72,7 @@ def explain(
     if answer is None:
         require(measuring, {Capability.GENERATE}, by="explain() without an answer")
         with Cache(db) as cache:
-            metered = MeteredEngine(measuring, cache=cache)
+            metered = MeteredEngine(measuring, cache=cache, budget=budget)
             probe = Trace.from_messages(messages, None).target_generation
             answer = metered.generate([probe.prompt], Sampling(max_tokens=max_tokens))[0].text
             spent, model = metered.cost, measuring.spec
@@ -81,10 +82,10 @@ def explain(
         documents=parsed,
         query=question,
         model=model,
-        parameters={"max_tokens": max_tokens, "temperature": 0.0},
+        parameters={"max_tokens": max_tokens, "temperature": 0.0} if model else {},
         framework="attrkit",
     )
-    found = attribute(trace, engine=measuring, db=db, **options)
+    found = attribute(trace, engine=measuring, budget=budget.less(spent), db=db, **options)
     return replace(found, cost=found.cost + spent)
 
 
@@ -162,6 +163,7 @@ def attribute(
             totals=totals,
             regenerations=regenerations,
             budget=budget,
+            seed=seed,
         ),
     )
     with Store(db) as store, Cache(db) as cache:
@@ -170,7 +172,8 @@ def attribute(
         attribution = measure(setup, metered, seed=seed)
         trouble = [cache.trouble] if cache.trouble else []
         try:
-            store.save(trace.with_generation(setup.generation))
+            # Segments of another granularity are this look's, not the trace's.
+            store.save(trace.with_generation(setup.generation) if granularity in (None, "chunk") else trace)
             store.save_attribution(attribution)
         except StoreError as error:
             trouble.append(f"the result was not stored: {error}")
@@ -180,7 +183,7 @@ def attribute(
 def plan(trace: Trace, **options: Any) -> Plan:
     """What :func:`attribute` with the same options would do, and cost, as if the cache were empty; spends nothing.
 
-    ``seed``, ``db`` and ``progress`` change nothing and are not taken.
+    ``db`` and ``progress`` change nothing and are not taken.
     """
     return plan_of(settle(trace, Options(**options)))
 
@@ -205,7 +208,9 @@ def check_placebos(
     InputError
         Nothing in the prompt can be removed, or too many placebos are asked for.
     """
-    asked = Options(**{**options, "placebos": n_placebos, "regenerations": False, "budget": budget})
+    if n_placebos < 1:
+        raise InputError(f"{n_placebos} placebos were asked for; ask for at least 1")
+    asked = Options(**{**options, "placebos": n_placebos, "regenerations": False, "budget": budget, "seed": seed})
     setup = settle(trace, asked)
     with Cache(db) as cache:
         planned = plan_of(setup).maximum.calls

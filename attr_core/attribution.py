@@ -19,7 +19,12 @@ from attr_core.types import Claim, Location, Reading, Segment, SegmentKind, Targ
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SCHEMA_VERSION", "Attribution"]
+__all__ = ["SCHEMA_VERSION", "Attribution", "probability"]
+
+_COLUMNS = (
+    *("target", "target_kind", "claim", "reading", "segment", "segment_kind", "group_id", "text", "effect", "low"),
+    *("high", "p_value", "drop", "delta", "verdict", "full", "closed_book"),
+)
 
 SCHEMA_VERSION = 1
 """Of :meth:`Attribution.to_dict`."""
@@ -106,11 +111,19 @@ class Attribution:
 
     def closed_book_probability(self, target: int) -> float:
         """Probability of the target's text, given what precedes it, when every segment is removed."""
-        return _sigmoid(self.closed_book[target])
+        return probability(self.closed_book[target])
 
     def is_known(self, target: int) -> bool:
-        """Whether the model gives this text without the context too: at closed book it is more likely than not."""
-        return bool(self.closed_book[target] >= 0)
+        """Whether the model gives this text without the context too.
+
+        At closed book it is more likely than not, or it stands in the closed-book answer. Not to be told from a direct
+        reading of a later claim, which is given the earlier ones.
+        """
+        row = self.targets[target]
+        if row.claim not in (None, 0) and row.reading == "direct":
+            return False
+        said = row.kind in (TargetKind.PIVOT, TargetKind.SPAN) and row.text in (self.closed_book_answer or "")
+        return bool(self.closed_book[target] >= 0) or said
 
     @property
     def closed_book_answer(self) -> str | None:
@@ -129,7 +142,7 @@ class Attribution:
         from attr_core._optional import require
 
         pandas: Any = require("pandas", extra="pandas")
-        return pandas.DataFrame(list(self._cells()))
+        return pandas.DataFrame(list(self._cells()), columns=list(_COLUMNS))
 
     def _cells(self) -> Iterator[dict[str, Any]]:
         for t, target in enumerate(self.targets):
@@ -142,12 +155,16 @@ class Attribution:
                     "segment": segment.id,
                     "segment_kind": segment.kind.value,
                     "group_id": segment.group_id,
+                    "text": segment.text,
                     "effect": float(self.effects[t, s]),
                     "low": float(self.low[t, s]),
                     "high": float(self.high[t, s]),
                     "p_value": float(self.p_values[t, s]),
                     "drop": float(self.drops[t, s]),
+                    "delta": float(self.delta[t]),
                     "verdict": str(self.verdicts[t, s]),
+                    "full": float(self.full[t]),
+                    "closed_book": float(self.closed_book[t]),
                 }
 
     def to_dict(self) -> dict[str, Any]:
@@ -207,7 +224,9 @@ class Attribution:
         for t, target in enumerate(self.targets):
             if target.kind is TargetKind.RESPONSE and len(self.claims) == 1:
                 continue  # the claim says it already
-            full, closed_book = _sigmoid(self.full[t]), self.closed_book_probability(t)
+            if target.reading == "direct" and replace(target, reading="total") in self.targets:
+                continue
+            full, closed_book = probability(self.full[t]), self.closed_book_probability(t)
             given = "" if target.claim in (None, 0) or target.reading == "total" else " given the earlier claims"
             lines.append(f"{target.kind} {target.text!r}{given}: {full:.1%} likely, {closed_book:.1%} without context")
             for s in self.ranking(t)[:3]:
@@ -228,7 +247,8 @@ class Attribution:
         return f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{body}</tbody></table>"
 
 
-def _sigmoid(log_odds: float) -> float:
+def probability(log_odds: float) -> float:
+    """Of log-odds in nats; NaN stays NaN."""
     return float(1 / (1 + np.exp(-log_odds))) if log_odds >= 0 else float(np.exp(log_odds) / (1 + np.exp(log_odds)))
 
 

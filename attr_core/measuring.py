@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from attr_core import __version__
 from attr_core.attribution import Attribution
-from attr_core.estimators import DebiasedLasso
+from attr_core.errors import EngineError
 from attr_core.interventions import regenerate, sampling_like
 from attr_core.metering import MeteredEngine
 from attr_core.pivots import MIN_SHARE, find_pivots, tokens_in
@@ -27,6 +27,9 @@ __all__ = ["IMPROBABLE", "measure"]
 
 IMPROBABLE = -2.5
 """Mean log-probability per token, in nats, below which the measuring model is said to find the response improbable."""
+
+NOISE_MARGIN = 2.0
+"""δ is at least so many times the noise floor: what the engine does not reproduce is no effect."""
 
 _DRIVING = (Verdict.DRIVES.value, Verdict.HELPFUL.value)
 
@@ -52,12 +55,17 @@ def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
     value = untargeted.with_targets(targets)
     estimate = setup.estimator.estimate(value, seed=seed)
     full, closed_book = value.exact(ends)
-    delta = _shared_margins(targets, margins(estimate.effects, floor=value.floor))
+    noise = _noise(setup, metered, value, np.where(np.isnan(full), closed_book, full))
+    floor = max(value.floor, NOISE_MARGIN * float(np.nan_to_num(noise)))
+    delta = _shared_margins(targets, margins(estimate.effects, floor=floor))
     p_values = adjusted_p_values(estimate, delta)
     verdicts = weigh(estimate, delta, p_values, knows_right=value.knows_right)
     whole = readings[0]
-    regenerated = _regenerate(setup, metered, targets, estimate.effects, delta, response_tokens=len(whole.offsets))
-    noise = _noise(setup, metered, value, np.where(np.isnan(full), closed_book, full))
+    trouble: list[str] = []
+    try:
+        regenerated = _regenerate(setup, metered, value, estimate.effects, delta, response_tokens=len(whole.offsets))
+    except EngineError as error:  # what is measured is not lost for what cannot be generated
+        regenerated, trouble = (), [f"the answer could not be generated anew: {error}"]
     return Attribution(
         method=f"{value.name} × {setup.estimator.name}",
         estimand=estimate.estimand or setup.estimator.estimand,
@@ -96,26 +104,41 @@ def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
         agreement=estimate.agreement,
         resolution=("individual",) * n,
         regenerated=regenerated,
-        warnings=(*setup.notes, *_warnings(setup, whole, regenerated, noise, delta)),
+        warnings=(*setup.notes, *trouble, *_warnings(setup, whole, regenerated, noise, value.floor)),
         partial=estimate.partial,
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Reading:
-    """Token log-probabilities with every segment and with none: of the response, or of one claim on its own.
+    """Token log-probabilities with every segment, with none, and under the ablations ``(n_masks, n_tokens)``.
 
-    ``shown`` is ``full``, or the mean over the ablations where the full prompt does not fit.
+    Of the response, or of one claim on its own. ``full`` is NaN where the full prompt does not fit.
     """
 
     claim: Claim | None
     offsets: NDArray[np.int64]
     full: FloatArray
     closed_book: FloatArray
-    shown: FloatArray
+    ablated: FloatArray
+
+    @property
+    def shown(self) -> FloatArray:
+        """``full``, or the mean over the ablations where the full prompt does not fit."""
+        if not np.isnan(self.full).any():
+            return self.full
+        return self.ablated.mean(axis=0) if len(self.ablated) else self.closed_book
 
     def pivots(self, response: str, claim: Claim, floor: float) -> tuple[Target, ...]:
-        return find_pivots(response, [claim], self.offsets, full=self.shown, closed_book=self.closed_book, floor=floor)
+        return find_pivots(
+            response,
+            [claim],
+            self.offsets,
+            full=self.shown,
+            closed_book=self.closed_book,
+            ablated=self.ablated,
+            floor=floor,
+        )
 
     def change(self, target: Target) -> float:
         inside = tokens_in(self.offsets, target.start, target.end)
@@ -129,15 +152,11 @@ def _ends(n_segments: int) -> MaskArray:
 def _read(setup: Setup, value: ResponseLogOdds, ends: MaskArray, seed: int) -> list[_Reading]:
     """The response first, then each claim with a total reading."""
     readings = []
-    fits = bool(value.fits(ends[:1])[0])
+    masks = setup.estimator.ablations(value, seed=seed)  # measured for the estimate too, so these cost nothing more
     for claim in (None, *setup.totals):
-        offsets, (full, closed_book) = value.tokens(ends, claim)
-        shown = full
-        if not fits and isinstance(setup.estimator, DebiasedLasso):
-            # The estimator measures the same ablations, so these cost nothing more.
-            masks, *_ = setup.estimator.masks(value, seed=seed)
-            shown = value.tokens(masks, claim)[1].mean(axis=0)
-        readings.append(_Reading(claim, offsets, full, closed_book, np.where(np.isnan(shown), closed_book, shown)))
+        offsets, logprobs = value.tokens(np.concatenate([ends, masks]), claim)
+        ablated = logprobs[2:][~np.isnan(logprobs[2:]).any(axis=1)]
+        readings.append(_Reading(claim, offsets, logprobs[0], logprobs[1], ablated))
     return readings
 
 
@@ -203,23 +222,27 @@ def _shared_margins(targets: Sequence[Target], delta: FloatArray) -> FloatArray:
 def _regenerate(
     setup: Setup,
     metered: MeteredEngine,
-    targets: Sequence[Target],
+    value: ResponseLogOdds,
     effects: FloatArray,
     delta: FloatArray,
     *,
     response_tokens: int,
 ) -> tuple[Regeneration, ...]:
-    everything = tuple(range(len(setup.columns)))
-    leading = [_leading(targets, effects, delta, claim) for claim in setup.chosen]
-    removals = [(), everything, *((column,) for column in leading if column is not None)]
-    removals = list(dict.fromkeys(removals))[: setup.n_regenerations]
-    if not removals:
+    n = len(setup.columns)
+    leading = [_leading(value.targets, effects, delta, claim) for claim in setup.chosen]
+    removals = [(), tuple(range(n)), *((column,) for column in leading if column is not None)]
+    masks = np.ones((len(removals), n), dtype=np.bool_)
+    for row, columns in enumerate(removals):
+        masks[row, list(columns)] = False
+    fitting = [removed for removed, fits in zip(removals, value.fits(masks), strict=True) if fits]
+    fitting = list(dict.fromkeys(fitting))[: setup.n_regenerations]
+    if not fitting:
         return ()
     return regenerate(
         metered,
         setup.generation,
         segments=setup.columns,
-        removals=removals,
+        removals=fitting,
         sampling=sampling_like(setup.generation, response_tokens=response_tokens),
     )
 
@@ -242,7 +265,7 @@ def _noise(setup: Setup, metered: MeteredEngine, value: ResponseLogOdds, batched
 
 
 def _warnings(
-    setup: Setup, whole: _Reading, regenerated: Sequence[Regeneration], noise: float, delta: FloatArray
+    setup: Setup, whole: _Reading, regenerated: Sequence[Regeneration], noise: float, floor: float
 ) -> list[str]:
     warnings: list[str] = []
     answered, measured = setup.generation.model, setup.engine.spec
@@ -260,9 +283,10 @@ def _warnings(
     unchanged = next((again for again in regenerated if not again.removed), None)
     if unchanged is not None and not unchanged.same and not proxy:
         warnings.append("the unchanged prompt does not reproduce the recorded response")
-    if noise > delta.min(initial=np.inf):
+    if NOISE_MARGIN * noise > floor:
         warnings.append(
-            f"the engine does not reproduce its own numbers: one prompt's values differ by {noise:.2f}, more than δ"
+            f"the engine does not reproduce its own numbers: one prompt's values differ by {noise:.2f}; the margin δ "
+            "was raised to twice that"
         )
     return warnings
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from attr_core.cache import Cache, cache_key
 from attr_core.capabilities import offered, require
-from attr_core.errors import BudgetExceededError
+from attr_core.errors import BudgetExceededError, EngineError
 from attr_core.prompt import count_tokens
 from attr_core.protocols import Capability, Completion, Engine, Progress, Rendering, Renders, Sampling, TokenScores
 from attr_core.results import Budget, Cost
@@ -132,7 +134,9 @@ class MeteredEngine:
             batch = order[first : first + SLICE]
             self._check([unknown[key] for key in batch], reserve)
             started = time.perf_counter()
-            measured = dict(zip(batch, send([unknown[key] for key in batch]), strict=True))
+            answers = send([unknown[key] for key in batch])
+            self._refuse_nonsense(answers, len(batch))
+            measured = dict(zip(batch, answers, strict=True))
             self._count(list(measured.values()), tokens, time.perf_counter() - started)
             keep(measured)
             known.update(measured)
@@ -152,6 +156,14 @@ class MeteredEngine:
                     f"up to {most} more tokens after {spent} could pass the budget of {self._budget.tokens} tokens;"
                     " raise it: what was measured is kept"
                 )
+
+    def _refuse_nonsense(self, answers: Sequence[TokenScores] | Sequence[Completion], expected: int) -> None:
+        """Nothing that is no measurement is kept: it would be found again for ever."""
+        if len(answers) != expected:
+            raise EngineError(f"{self.spec} gave {len(answers)} answers to {expected} prompts; the engine is at fault")
+        for answer in answers:
+            if isinstance(answer, TokenScores) and not np.isfinite(answer.logprobs).all():
+                raise EngineError(f"{self.spec} gave a log-probability that is not finite; the engine is at fault")
 
     def _count(
         self, measured: Sequence[Measured], tokens: Callable[[Measured], tuple[int, int]], seconds: float

@@ -32,16 +32,19 @@ def find_pivots(
     full: FloatArray,
     closed_book: FloatArray,
     *,
+    ablated: FloatArray | None = None,
     floor: float = 1.0,
 ) -> tuple[Target, ...]:
     """The phrases of each claim that the context decides.
 
     A phrase is a number, a negation or a name, each whole, or another word; :mod:`attr_core._text.phrases` has the
     rules. Where a script writes no spaces or no capitals, neighbouring characters or words that change together are one
-    phrase. Its change is the sum over its tokens of log-probability with the full context minus closed book, in nats.
-    A claim's pivots are the phrases whose change is at least ``floor`` and ``MIN_SHARE`` of the claim's largest, at
-    most ``MAX_PIVOTS``, in the order of the text. No pivot means that the context changes none of the claim's words.
-    Costs nothing: both rows are measured anyway.
+    phrase. Its change, in nats, is that of its log-probability (summed over its tokens) from closed book to the full
+    context, or twice its standard deviation over the ablations where that is more: two segments that pull a phrase
+    apart leave its sum alone. A claim's pivots are the phrases whose change is at least ``floor``; numbers
+    come before other phrases, which must also reach ``MIN_SHARE`` of the claim's largest change; at most
+    ``MAX_PIVOTS``, in the order of the text. No pivot means that the context changes none of the claim's words. Costs
+    nothing: all of it is measured anyway.
 
     Parameters
     ----------
@@ -51,6 +54,8 @@ def find_pivots(
         Half-open characters of each token.
     full, closed_book : array, shape (n_tokens,)
         Log-probabilities with every segment and with none.
+    ablated : array, shape (n_masks, n_tokens), optional
+        Log-probabilities under random ablations.
     floor : float, default 1.0
         The smallest change worth naming, in nats.
     """
@@ -59,10 +64,12 @@ def find_pivots(
     pivots: list[Target] = []
     for claim in claims:
         spans = _together(response, phrases(response, claim.start, claim.end, language=language), offsets, change)
-        sizes = [abs(_change(span, offsets, change)) for span in spans]
+        sizes = [_size(span, offsets, change, ablated) for span in spans]
         bar = max(floor, MIN_SHARE * max(sizes, default=0.0))
-        largest = sorted((i for i, size in enumerate(sizes) if size >= bar), key=lambda i: -sizes[i])[:MAX_PIVOTS]
-        for start, end, _ in sorted(spans[i] for i in largest):
+        is_number = [any(char.isdigit() for char in response[span.start : span.end]) for span in spans]
+        passing = [i for i, size in enumerate(sizes) if size >= (floor if is_number[i] else bar)]
+        leading = sorted(passing, key=lambda i: (not is_number[i], -sizes[i]))[:MAX_PIVOTS]
+        for start, end, _ in sorted(spans[i] for i in leading):
             pivots.append(Target(TargetKind.PIVOT, start, end, response[start:end], claim.index))
     return tuple(pivots)
 
@@ -70,6 +77,14 @@ def find_pivots(
 def tokens_in(offsets: NDArray[np.int64], start: int, end: int) -> NDArray[np.bool_]:
     """Which tokens share a character with ``[start, end)``."""
     return np.asarray((offsets[:, 0] < end) & (offsets[:, 1] > start), dtype=np.bool_)
+
+
+def _size(span: Phrase, offsets: NDArray[np.int64], change: FloatArray, ablated: FloatArray | None) -> float:
+    inside = tokens_in(offsets, span.start, span.end)
+    size = abs(float(change[inside].sum()))
+    if ablated is None or not len(ablated):
+        return size
+    return max(size, 2 * float(ablated[:, inside].sum(axis=1).std()))
 
 
 def _change(span: Phrase, offsets: NDArray[np.int64], change: FloatArray) -> float:

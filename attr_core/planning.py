@@ -11,8 +11,8 @@ from attr_core.algorithms import LikelihoodAlgorithm, algorithm_named, default_e
 from attr_core.capabilities import offered, require
 from attr_core.claims import split_claims
 from attr_core.engines import load_engine
-from attr_core.errors import BudgetExceededError, ContextTooLongError, InputError
-from attr_core.estimators import estimator_named
+from attr_core.errors import BudgetExceededError, ConfigurationError, ContextTooLongError, InputError
+from attr_core.estimators import ContextCite, DebiasedLasso, estimator_named
 from attr_core.interventions import sampling_like
 from attr_core.placebo import with_placebos
 from attr_core.prompt import ablate, candidates, count_tokens
@@ -28,6 +28,8 @@ MAX_COUNTERFACTUALS = 3
 
 N_REPEATS = 2
 """Times that one prompt is scored again, alone, to see how far the engine reproduces its numbers."""
+
+MAX_SEED = 2**31
 
 Span = str | tuple[int, int]
 
@@ -47,6 +49,7 @@ class Options:
     regenerations: bool = True
     placebos: int = 0
     budget: Budget = Budget()
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +92,14 @@ def settle(trace: Trace, options: Options) -> Setup:
     if not response.strip():
         raise InputError(f"trace {trace.id} has an empty response; there is nothing to attribute")
     generation = segment_trace(trace, generation, granularity=options.granularity)
+    if not isinstance(options.seed, int) or not 0 <= options.seed < MAX_SEED:
+        raise ConfigurationError(f"seed {options.seed!r} cannot be used; give a whole number from 0 to {MAX_SEED - 1}")
     if options.placebos:
         generation = with_placebos(generation, options.placebos)
     claims = split_claims(response)
     chosen = _choose(claims, options.claims)
-    spans = tuple(_span(response, claims, span) for span in options.spans)
+    wanted = [options.spans] if isinstance(options.spans, str) else options.spans
+    spans = tuple(dict.fromkeys(_span(response, claims, span) for span in wanted))
     algorithm = algorithm_named(options.algorithm) if isinstance(options.algorithm, str) else options.algorithm
     engine = load_engine(options.engine)
     require(engine, algorithm.needs, by=f"the {algorithm.name} algorithm")
@@ -116,7 +122,7 @@ def settle(trace: Trace, options: Options) -> Setup:
         n_regenerations=_n_regenerations(options, engine, len(chosen), len(columns)),
         notes=(*_notes(trace, generation, engine), *([too_long] if too_long else [])),
     )
-    return _within_budget(setup, options, sample=too_long is not None)
+    return _within_tokens(_within_budget(setup, options, sample=too_long is not None), options)
 
 
 def plan_of(setup: Setup) -> Plan:
@@ -125,7 +131,8 @@ def plan_of(setup: Setup) -> Plan:
     nothing = ablate(setup.generation, setup.columns, np.zeros(n, dtype=np.bool_))
     full, empty = (count_tokens(setup.engine, prompt) for prompt in (setup.generation.prompt, nothing))
     answer = count_tokens(setup.engine, Prompt((Message("user", setup.response),)))
-    scored = n_masks * setup.n_continuations
+    expected = _expected_masks(setup.estimator, n)
+    scored = expected * setup.n_continuations
     steps = [
         Step("ablations scored", scored, scored * ((full + empty) // 2 + answer)),
         Step("the same prompt scored again", setup.n_repeats, setup.n_repeats * (full + answer)),
@@ -134,7 +141,8 @@ def plan_of(setup: Setup) -> Plan:
     steps = [step for step in steps if step.calls]
     calls = sum(step.calls for step in steps)
     new = sampling_like(setup.generation, response_tokens=answer).max_tokens
-    most = calls * (full + answer) + setup.n_regenerations * new
+    extra = (n_masks - expected) * setup.n_continuations
+    most = (calls + extra) * (full + answer) + setup.n_regenerations * new
     return Plan(
         method=f"{setup.algorithm.name} × {setup.estimator.name}",
         engine=setup.engine.spec,
@@ -142,9 +150,21 @@ def plan_of(setup: Setup) -> Plan:
         calls=calls,
         tokens=sum(step.tokens for step in steps),
         usd=0.0,
-        maximum=Cost(calls=calls, tokens_in=most),
+        maximum=Cost(calls=calls + extra, tokens_in=most),
         notes=setup.notes,
     )
+
+
+def _expected_masks(estimator: Estimator, n_segments: int) -> int:
+    """Masks that differ and are likely needed: random ones repeat among few subsets, and few segments lead a target."""
+    most = estimator.n_masks(n_segments)
+    n_drops = getattr(estimator, "n_drops", None)
+    if n_drops is None:
+        return most
+    n_random = most - 2 - (n_segments if n_drops else 0)
+    subsets = 2.0**n_segments
+    distinct = subsets * -np.expm1(n_random * np.log1p(-1 / subsets)) if n_segments <= 20 else n_random
+    return min(most, round(float(distinct)) + 2 + min(n_segments, 2 * int(n_drops)))
 
 
 def _generation(trace: Trace, identifier: str | None) -> Generation:
@@ -187,6 +207,10 @@ def _estimator(
     if wanted is None:
         return default_estimator(n_segments, max_masks, sample=sample)
     estimator = estimator_named(wanted) if isinstance(wanted, str) else wanted
+    if sample and not isinstance(estimator, DebiasedLasso | ContextCite):
+        raise ConfigurationError(
+            f"{estimator.name} needs prompts that exceed the model's window; use debiased-lasso, or a larger window"
+        )
     needed = estimator.n_masks(n_segments)
     if max_masks is not None and needed > max_masks:
         raise BudgetExceededError(
@@ -220,6 +244,26 @@ def _within_budget(setup: Setup, options: Options, *, sample: bool) -> Setup:
         missing = setup.n_repeats + setup.n_regenerations - repeats - regenerations
         notes.append(f"{missing} checks and regenerations left out, to keep the budget of {calls} calls")
     return replace(setup, estimator=designed, n_repeats=repeats, n_regenerations=regenerations, notes=tuple(notes))
+
+
+def _within_tokens(setup: Setup, options: Options) -> Setup:
+    """As for calls: what a budget of tokens cannot pay at most is left out, or refused before anything is sent."""
+    tokens = options.budget.tokens
+    if tokens is None:
+        return setup
+    smaller = replace(setup, n_regenerations=0, n_repeats=0)
+    for tried, missing in (
+        (setup, ""),
+        (smaller, "checks and regenerations"),
+        (replace(smaller, totals=()), "checks, regenerations and the total reading of later claims"),
+    ):
+        if plan_of(tried).maximum.tokens_in <= tokens:
+            left_out = f"{missing} left out, to keep the budget of {tokens} tokens"
+            return replace(tried, notes=(*setup.notes, left_out)) if missing else tried
+    most = plan_of(replace(smaller, totals=())).maximum.tokens_in
+    raise BudgetExceededError(
+        f"this needs up to {most} tokens, the budget allows {tokens}; raise it, or lower calls for fewer ablations"
+    )
 
 
 def _too_long(generation: Generation, columns: Sequence[Segment], response: str, engine: Engine) -> str | None:

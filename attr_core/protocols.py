@@ -201,7 +201,8 @@ class ValueFunction(Protocol):
 class Estimator(Protocol):
     """Which subsets to measure and how to turn their values into effects.
 
-    ``n_masks(n_segments)`` is the most masks it asks for, the all-kept and all-removed rows included.
+    ``n_masks(n_segments)`` is the most masks it asks for, the all-kept and all-removed rows included; ``ablations`` are
+    those it measures in any case, for who wants to read more off them.
     """
 
     @property
@@ -209,6 +210,7 @@ class Estimator(Protocol):
     @property
     def estimand(self) -> str: ...
     def n_masks(self, n_segments: int) -> int: ...
+    def ablations(self, value: ValueFunction, *, seed: int = 0) -> MaskArray: ...
     def estimate(self, value: ValueFunction, *, seed: int = 0) -> Estimate: ...
 
 

@@ -100,6 +100,14 @@ class Budget:
             if value is not None and (math.isnan(value) or value < 0):
                 raise ConfigurationError(f"budget {cap.name}={value} is not a non-negative number")
 
+    def less(self, cost: Cost) -> Budget:
+        """What is left after ``cost``; at least nothing."""
+        return Budget(
+            None if self.calls is None else max(self.calls - cost.calls, 0),
+            None if self.tokens is None else max(self.tokens - cost.tokens_in - cost.tokens_out, 0),
+            None if self.usd is None else max(self.usd - cost.usd, 0.0),
+        )
+
     @classmethod
     def parse(cls, text: str) -> Budget:
         """Read ``"calls=64,usd=0.50"``.

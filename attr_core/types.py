@@ -179,13 +179,29 @@ class Document:
         if not isinstance(metadata, Mapping):
             metadata = read("meta")
         metadata = dict(metadata) if isinstance(metadata, Mapping) else {}
-        identifier, score = read("id") or metadata.get("id"), read("score")
+        identifier, score = read("id"), read("score")
+        if identifier is None:
+            identifier = metadata.get("id")
         return cls(
             id=str(identifier) if identifier is not None else f"doc{position + 1}",
             text=text,
             score=float(score) if isinstance(score, int | float) else None,
             metadata=metadata,
         )
+
+    @classmethod
+    def parse_all(cls, raw: Any) -> tuple[Document, ...]:
+        """Read several documents; a single string or dict is one.
+
+        Raises
+        ------
+        InputError
+            ``raw`` is no collection, or one of its items has no text.
+        """
+        items = [raw] if isinstance(raw, str | Mapping | Document) else raw
+        if not isinstance(items, Iterable):
+            raise InputError(f"documents {_short(raw)} are no list; pass strings or dicts with 'text' (and 'id')")
+        return tuple(cls.parse(item, position) for position, item in enumerate(items))
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +371,9 @@ class Trace:
         parsed = tuple(Message.parse(message) for message in messages)
         if not parsed:
             raise InputError("the message list is empty; give at least the user's turn")
-        found = tuple(Document.parse(document, position) for position, document in enumerate(documents))
+        if not isinstance(tools, Sequence) or not all(isinstance(tool, Mapping) for tool in tools):
+            raise InputError(f"tools {_short(tools)} are no list of schemas; pass a list of dicts")
+        found = Document.parse_all(documents)
         generation = Generation(
             messages=parsed,
             response=response,

@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 something broke that should not have; 2 input, option or m
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Annotated
@@ -32,12 +33,18 @@ app.add_typer(_cache.app, name="cache")
 app.command(epilog=_doctor.EXAMPLES)(_doctor.doctor)
 
 
+INTERRUPTED = 130
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit."""
     sys.exit(_run(arguments))
 
 
 def _run(arguments: list[str] | None) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):  # a stream of the host's own, or a closed one
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         code = app(args=arguments, prog_name="attrkit", standalone_mode=False)
     except typer.Abort:
@@ -51,10 +58,15 @@ def _run(arguments: list[str] | None) -> int:
         return 2
     except KeyboardInterrupt:
         _complain("interrupted; what was measured is kept")
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        _complain(f"the output could not be written: {error.strerror or error}")
+        return 2
+    if code == INTERRUPTED:  # typer has caught the interrupt
+        _complain("interrupted; what was measured is kept")
     return int(code or 0)
 
 

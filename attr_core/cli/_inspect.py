@@ -10,12 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from attr_core.cli._shared import DatabaseOption, JsonOption, progress_bar, show, show_json
-from attr_core.errors import ConfigurationError, InputError, StoreError
+from attr_core.errors import BudgetExceededError, ConfigurationError, InputError, StoreError
 
 EngineOption = Annotated[
     str | None, typer.Option(help="What measures, e.g. hf:MODEL; default $ATTRKIT_ENGINE, else the packaged model.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before downloading a model.")]
+
+N_PLACEBOS = 3
 
 DEMO_EXAMPLE = "Example: attrkit demo && attrkit inspect last"
 INSPECT_EXAMPLES = """
@@ -104,7 +106,7 @@ def inspect(
     from attr_core.results import Budget
 
     if (trace is None) == (file is None):
-        raise ConfigurationError("name a trace, 'last', or --file messages.json; not both")
+        raise ConfigurationError("name a trace, 'last', or --file messages.json, and only one of them")
     found = _trace(trace, file, db)
     choice: dict[str, Any] = {
         "engine": _engine(engine, yes),
@@ -115,14 +117,26 @@ def inspect(
         "granularity": granularity,
         "totals": not direct_only,
         "budget": Budget.parse(budget),
+        "seed": seed,
     }
     if dry_run:
         _show_plan(plan(found, **choice), json_)
+        if placebo and not json_:
+            typer.echo("and for the placebo check:")
+            _show_plan(plan(found, **(choice | {"placebos": N_PLACEBOS, "regenerations": False})), json_)
         return
     with progress_bar(quiet=json_) as progress:
-        attribution = attribute(found, seed=seed, db=db, progress=progress, **choice)
-        check = check_placebos(found, seed=seed, db=db, progress=progress, **choice) if placebo else None
-    _show(attribution, json_, db=db, top=top, check=check)
+        attribution = attribute(found, db=db, progress=progress, **choice)
+        check: Any = None
+        if placebo:
+            left = choice | {"budget": choice["budget"].less(attribution.cost)}
+            try:
+                check = check_placebos(found, n_placebos=N_PLACEBOS, db=db, progress=progress, **left)
+            except BudgetExceededError as error:  # what is measured is shown all the same
+                check = error
+    _show(attribution, json_, db=db, top=top, check=None if isinstance(check, Exception) else check)
+    if isinstance(check, Exception):
+        raise check
 
 
 def _trace(identifier: str | None, file: Path | None, db: Path | None) -> Any:

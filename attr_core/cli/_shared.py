@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,12 +37,22 @@ def show(*shown: RenderableType) -> None:
 
 def show_json(value: Any, *, indent: int | None = None) -> None:
     """Print JSON, text of any script as it is where the output can say it."""
+    value = _finite(value)
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:  # a lone surrogate, or a narrow encoding
         text = json.dumps(value, indent=indent)
     typer.echo(text)
+
+
+def _finite(value: Any) -> Any:
+    """The value with ``null`` for what JSON cannot say: NaN and infinities."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 @contextmanager

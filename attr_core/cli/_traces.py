@@ -180,11 +180,11 @@ def _summary(summary: Any) -> dict[str, Any]:
 def _table(found: list[Any]) -> Table:
     from attr_core.reports.terminal import visible
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("trace", no_wrap=True, min_width=19)
-    table.add_column("started (UTC)", no_wrap=True, min_width=16)
-    table.add_column("model", no_wrap=True, max_width=24, overflow="ellipsis")
-    table.add_column("status", no_wrap=True, min_width=6)
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    table.add_column("trace", no_wrap=True, width=19)
+    table.add_column("started (UTC)", no_wrap=True, width=16)
+    table.add_column("model", no_wrap=True, max_width=16, overflow="ellipsis")
+    table.add_column("status", no_wrap=True, width=7)
     table.add_column("question", no_wrap=True, ratio=1, overflow="ellipsis")
     table.add_column("answer", no_wrap=True, ratio=1, overflow="ellipsis")
     for one in found:

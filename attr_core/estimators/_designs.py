@@ -31,8 +31,8 @@ def single_deletions(n_segments: int) -> MaskArray:
     return ~np.eye(n_segments, dtype=np.bool_)
 
 
-def all_subsets(n_segments: int) -> MaskArray:
-    """Every subset ``(2**n_segments, n_segments)``; row ``r`` keeps segment ``s`` when bit ``s`` of ``r`` is set.
+def n_subsets(n_segments: int) -> int:
+    """2**n_segments.
 
     Raises
     ------
@@ -43,7 +43,12 @@ def all_subsets(n_segments: int) -> MaskArray:
         raise ConfigurationError(
             f"{n_segments} segments have 2**{n_segments} subsets; enumerate at most {MAX_ENUMERATED}, or sample them"
         )
-    rows = np.arange(2**n_segments)[:, None]
+    return int(2**n_segments)
+
+
+def all_subsets(n_segments: int) -> MaskArray:
+    """Every subset ``(2**n_segments, n_segments)``; row ``r`` keeps segment ``s`` when bit ``s`` of ``r`` is set."""
+    rows = np.arange(n_subsets(n_segments))[:, None]
     return np.asarray((rows >> np.arange(n_segments)) & 1, dtype=np.bool_)
 
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from attr_core.estimators._designs import all_subsets, drops_from_subsets
+from attr_core.estimators._designs import all_subsets, drops_from_subsets, n_subsets
 from attr_core.protocols import ValueFunction
-from attr_core.results import Estimate
+from attr_core.results import Estimate, MaskArray
 
 __all__ = ["Banzhaf"]
 
@@ -37,8 +37,12 @@ class Banzhaf:
     estimand: ClassVar[str] = "banzhaf"
 
     def n_masks(self, n_segments: int) -> int:
-        """2**n_segments."""
-        return int(2**n_segments)
+        """2**n_segments; more than 16 segments are an error."""
+        return n_subsets(n_segments)
+
+    def ablations(self, value: ValueFunction, *, seed: int = 0) -> MaskArray:
+        """The masks that :meth:`estimate` measures besides the plain rows and drops."""
+        return all_subsets(value.n_segments)
 
     def estimate(self, value: ValueFunction, *, seed: int = 0) -> Estimate:
         """Measure every subset; ``seed`` changes nothing."""

@@ -67,6 +67,10 @@ class ContextCite:
         ]
         return np.array(rows, dtype=np.bool_).reshape(self.n_ablations, n_segments)
 
+    def ablations(self, value: ValueFunction, *, seed: int = 0) -> MaskArray:
+        """The masks that :meth:`estimate` measures besides the plain rows and drops."""
+        return self.masks(value.n_segments, seed=seed)
+
     def estimate(self, value: ValueFunction, *, seed: int = 0) -> Estimate:
         """Measure the ablations drawn from ``seed`` and fit each target."""
         n = value.n_segments
@@ -96,7 +100,7 @@ def lasso_effects(masks: MaskArray, values: FloatArray, scales: FloatArray, *, a
     ----------
     masks : array of bool, shape (n_masks, n_segments)
     values : array, shape (n_masks, n_targets)
-        Fewer than two rows leave the effects undefined.
+        A column that never changes has no effect (NaN); fewer than two rows leave all undefined.
     scales : array, shape (n_targets,)
         What each target's value is divided by before the fit (its tokens), and its effects multiplied by after.
     alpha : float
@@ -116,4 +120,5 @@ def lasso_effects(masks: MaskArray, values: FloatArray, scales: FloatArray, *, a
             warnings.simplefilter("ignore", ConvergenceWarning)
             fit = Lasso(alpha=alpha).fit(columns, values[:, target] / scale)
         effects[target] = fit.coef_ / scaler.scale_ * scale
+    effects[:, masks.all(axis=0) | ~masks.any(axis=0)] = np.nan  # never removed, or never kept
     return effects

@@ -16,7 +16,7 @@ from attr_core.estimators._designs import balanced, kept, leading_drops, removed
 from attr_core.protocols import ValueFunction
 from attr_core.results import Estimate, Fit, FloatArray, MaskArray
 
-__all__ = ["DebiasedLasso", "debiased_effects", "held_out_fit"]
+__all__ = ["DebiasedLasso", "debiased_effects", "held_out_fit", "projected_effects"]
 
 N_FOLDS = 8
 """Folds of the cross-fit."""
@@ -29,6 +29,9 @@ KEEP_PROBABILITIES = (0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02)
 
 MIN_FITTING = 0.8
 
+MIN_ROWS = 4
+"""Fewest rows that must keep, and that must remove, a segment whose effect is estimated without a balanced design."""
+
 
 @dataclass(frozen=True, slots=True)
 class DebiasedLasso:
@@ -38,7 +41,8 @@ class DebiasedLasso:
     fitted on other folds predicts v, and the mean of z times what it misses corrects its coefficient: unbiased for any
     prediction, and the better the prediction, the narrower the interval. Intervals are Student's, from the spread of
     z times the residual over the ablations. Where the full prompt exceeds the model's window, fewer segments are kept
-    (the estimand's name says so) and the baseline is missing. Unit: the value's; positive when the segment supports the
+    (the estimand's name says so), effects come from a regression on the subsets that fit, and one that hardly ever fits
+    has none (NaN). Unit: the value's; positive when the segment supports the
     target. Cost: ``n_ablations`` masks, all kept, all removed, and single deletions of the ``n_drops`` leading segments
     of each target.
 
@@ -110,22 +114,28 @@ class DebiasedLasso:
             "finer granularity"
         )
 
+    def ablations(self, value: ValueFunction, *, seed: int = 0) -> MaskArray:
+        """The masks that :meth:`estimate` measures besides the plain rows and drops."""
+        return self.masks(value, seed=seed)[0]
+
     def estimate(self, value: ValueFunction, *, seed: int = 0) -> Estimate:
         """Measure ablations drawn from ``seed`` and fit each target."""
         n = value.n_segments
         masks, probability, n_unfit = self.masks(value, seed=seed)
         values = value.exact(np.concatenate([kept(n), removed(n), masks]))
-        effects, error, predicted = debiased_effects(
-            masks, values[2:], np.random.default_rng(seed), keep_probability=probability
-        )
-        half_width = error * stats.t.ppf((1 + self.level) / 2, len(masks) - 1)
+        if n_unfit or probability != KEEP_PROBABILITIES[0]:
+            effects, error, predicted, dof = projected_effects(masks, values[2:])
+        else:
+            effects, error, predicted = debiased_effects(masks, values[2:], np.random.default_rng(seed))
+            dof = len(masks) - 1
+        half_width = error * stats.t.ppf((1 + self.level) / 2, dof)
         drops = leading_drops(value, values[0], effects, n_leading=self.n_drops)
         return Estimate(
             effects=effects,
             low=effects - half_width,
             high=effects + half_width,
             error=error,
-            dof=len(masks) - 1,
+            dof=dof,
             drops=drops,
             exact=False,
             decisive=True,
@@ -137,31 +147,63 @@ class DebiasedLasso:
         )
 
 
+def projected_effects(masks: MaskArray, values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """Least-squares effects where the masks that fit are no balanced design; errors, predictions, degrees of freedom.
+
+    Which subsets fit ties the columns together, so their means of z·v are confounded; a regression on all of them is
+    not. Errors are heteroskedasticity-consistent (HC3), predictions leave the row out. A segment kept or removed in
+    fewer than ``MIN_ROWS`` rows has no effect to speak of: NaN.
+
+    Parameters
+    ----------
+    masks : array of bool, shape (n_masks, n_segments)
+    values : array, shape (n_masks, n_targets)
+
+    References
+    ----------
+    MacKinnon and White, Some Heteroskedasticity-Consistent Covariance Matrix Estimators, J. Econometrics 1985.
+    """
+    times_kept = masks.sum(axis=0)
+    usable = (times_kept >= MIN_ROWS) & (len(masks) - times_kept >= MIN_ROWS)
+    design = np.column_stack([np.ones(len(masks)), masks[:, usable]])
+    inverse = np.linalg.pinv(design.T @ design)
+    leverage = np.einsum("ij,jk,ik->i", design, inverse, design)
+    free = np.maximum(1 - leverage, 1e-9)[:, None]
+    dof = float(max(len(masks) - design.shape[1], 1))
+    coefficients = inverse @ design.T @ values
+    left_out = (values - design @ coefficients) / free
+    spread = inverse @ design.T
+    variance = np.einsum("ji,it->jt", spread**2, left_out**2)
+    effects = np.full((values.shape[1], masks.shape[1]), np.nan)
+    error = np.full_like(effects, np.nan)
+    effects[:, usable] = coefficients[1:].T
+    error[:, usable] = np.sqrt(variance[1:].T)
+    return effects, error, values - left_out, dof
+
+
 def debiased_effects(
-    masks: MaskArray, values: FloatArray, rng: np.random.Generator, *, keep_probability: float = 0.5
+    masks: MaskArray, values: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Effects and their standard errors ``(n_targets, n_segments)``, and out-of-fold predictions like ``values``.
 
     Parameters
     ----------
     masks : array of bool, shape (n_masks, n_segments)
-        Each column kept in ``keep_probability`` of the rows, columns independent.
+        Each column kept in half of the rows, columns independent.
     values : array, shape (n_masks, n_targets)
     rng : numpy.random.Generator
         Deals the rows into folds.
-    keep_probability : float, default 0.5
     """
-    spread = np.sqrt(keep_probability * (1 - keep_probability))
-    scores = (masks - keep_probability) / spread
+    signs = np.where(masks, 1.0, -1.0)
     folds = rng.permutation(len(masks)) % N_FOLDS
-    predicted, coefficients = _cross_fit(scores, values, folds)
+    predicted, coefficients = _cross_fit(signs, values, folds)
     missed = values - predicted
     effects = np.zeros((values.shape[1], masks.shape[1]))
     error = np.zeros_like(effects)
     for target in range(values.shape[1]):
-        corrections = scores * missed[:, target, None]
-        effects[target] = (coefficients[target] + corrections.mean(axis=0)) / spread
-        error[target] = corrections.std(axis=0, ddof=1) / np.sqrt(len(masks)) / spread
+        corrections = signs * missed[:, target, None]
+        effects[target] = 2 * (coefficients[target] + corrections.mean(axis=0))
+        error[target] = 2 * corrections.std(axis=0, ddof=1) / np.sqrt(len(masks))
     return effects, error, predicted
 
 
@@ -177,11 +219,11 @@ def held_out_fit(predicted: FloatArray, values: FloatArray) -> Fit:
     return Fit(r2=r2, lds=np.array(lds), n_held_out=len(values))
 
 
-def _cross_fit(scores: FloatArray, values: FloatArray, folds: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+def _cross_fit(signs: FloatArray, values: FloatArray, folds: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
     """Out-of-fold LASSO predictions, and coefficients averaged over the folds ``(n_targets, n_segments)``."""
     predicted = np.zeros_like(values)
-    coefficients = np.zeros((values.shape[1], scores.shape[1]))
-    if scores.shape[1] == 0:
+    coefficients = np.zeros((values.shape[1], signs.shape[1]))
+    if signs.shape[1] == 0:
         for fold in range(N_FOLDS):
             predicted[folds == fold] = values[folds != fold].mean(axis=0)
         return predicted, coefficients
@@ -189,21 +231,21 @@ def _cross_fit(scores: FloatArray, values: FloatArray, folds: NDArray[np.int64])
         if np.ptp(column) == 0:
             predicted[:, target] = column
             continue
-        for fold, model in _fits(scores, column, folds):
+        for fold, model in _fits(signs, column, folds):
             inside = folds == fold
-            predicted[inside, target] = model.predict(scores[inside])
+            predicted[inside, target] = model.predict(signs[inside])
             coefficients[target] += model.coef_ * inside.mean()
     return predicted, coefficients
 
 
-def _fits(scores: FloatArray, column: FloatArray, folds: NDArray[np.int64]) -> Iterator[tuple[int, Any]]:
+def _fits(signs: FloatArray, column: FloatArray, folds: NDArray[np.int64]) -> Iterator[tuple[int, Any]]:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import Lasso, LassoCV
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         # One penalty for all folds: choosing it anew in each costs eight times as much and covers no better.
-        penalty = LassoCV(cv=5, alphas=N_PENALTIES, tol=1e-3).fit(scores, column).alpha_
+        penalty = LassoCV(cv=5, alphas=N_PENALTIES, tol=1e-3).fit(signs, column).alpha_
         for fold in range(N_FOLDS):
             outside = folds != fold
-            yield fold, Lasso(alpha=penalty, tol=1e-4).fit(scores[outside], column[outside])
+            yield fold, Lasso(alpha=penalty, tol=1e-4).fit(signs[outside], column[outside])

@@ -9,7 +9,7 @@ import numpy as np
 
 from attr_core.estimators._designs import kept, removed, single_deletions
 from attr_core.protocols import ValueFunction
-from attr_core.results import Estimate
+from attr_core.results import Estimate, MaskArray
 
 __all__ = ["LeaveOneOut"]
 
@@ -36,6 +36,10 @@ class LeaveOneOut:
     def n_masks(self, n_segments: int) -> int:
         """One per segment, all kept, all removed."""
         return n_segments + 2 if n_segments > 1 else n_segments + 1
+
+    def ablations(self, value: ValueFunction, *, seed: int = 0) -> MaskArray:
+        """The masks that :meth:`estimate` measures besides the plain rows and drops."""
+        return single_deletions(value.n_segments)
 
     def estimate(self, value: ValueFunction, *, seed: int = 0) -> Estimate:
         """Measure every single deletion; ``seed`` changes nothing."""

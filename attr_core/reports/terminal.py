@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -12,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from attr_core.attribution import Attribution
+from attr_core.attribution import Attribution, probability
 from attr_core.results import Cost, PlaceboCheck, Plan, Verdict
 from attr_core.types import Segment, TargetKind, Trace
 
@@ -29,6 +30,15 @@ _STYLES = {
 
 _BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
 
+_FOR = frozenset({Verdict.DRIVES.value, Verdict.HELPFUL.value})
+_AGAINST = frozenset({Verdict.OPPOSES.value, Verdict.HARMFUL.value})
+
+QUESTION_WIDTH = 300
+"""Characters of the question that are shown."""
+
+TINY = -6.9
+"""Log-odds of a probability of 0.1 %."""
+
 TEXT_WIDTH = 400
 """Characters of a segment's text handed to the table, which cuts them to its width."""
 
@@ -44,13 +54,14 @@ def render_attribution(attribution: Attribution, trace: Trace | None = None, *, 
     top : int, default 3
         Segments shown for each target, besides all that drive or oppose it.
     """
-    parts: list[RenderableType] = [*_head(attribution, trace), _answer(attribution), Text()]
+    parts: list[RenderableType] = [*_head(attribution, trace), _answer(attribution), *_causes(attribution), Text()]
     for claim in attribution.claims:
         rows = attribution.rows(claim=claim.index)
         if rows:
             parts += _claim(attribution, claim.index, rows, top)
     for row in attribution.rows(TargetKind.SPAN):
-        parts += [*_target(attribution, row, f"span {_quote(attribution.targets[row].text)}", top), Text()]
+        if attribution.targets[row].reading == "total" or not _has_total(attribution, row):
+            parts += [*_target(attribution, row, f"span {_quote(attribution.targets[row].text)}", top), Text()]
     if len(attribution.claims) > 1:
         for row in attribution.rows(TargetKind.RESPONSE):
             parts += [*_target(attribution, row, "the whole response", top), Text()]
@@ -103,8 +114,46 @@ def visible(text: str) -> str:
 def _head(attribution: Attribution, trace: Trace | None) -> Iterator[Text]:
     when = f"  {trace.started:%Y-%m-%d %H:%M} UTC" if trace is not None and trace.started is not None else ""
     yield Text(f"trace {attribution.trace_id}{when}", style="dim")
-    if trace is not None and trace.query:
-        yield Text.assemble(("question  ", "bold"), visible(trace.query))
+    if trace is not None and (question := _question(attribution, trace)):
+        yield Text.assemble(("question  ", "bold"), question)
+
+
+def _question(attribution: Attribution, trace: Trace) -> str:
+    """What is fixed of the last user turn, else the trace's query; cropped."""
+    generation = next((g for g in trace.generations if g.id == attribution.generation_id), None)
+    fixed = [] if generation is None else [s.text for s in generation.segments if s.fixed]
+    text = visible(fixed[-1] if fixed else trace.query or "")
+    return text if len(text) <= QUESTION_WIDTH else text[: QUESTION_WIDTH - 1] + "…"
+
+
+def _causes(attribution: Attribution) -> Iterator[Text]:
+    """A line a claim: which segments drive, and which oppose, each of its pivots (the claim itself if it has none)."""
+    heading = "causes    "
+    for claim in attribution.claims:
+        rows = attribution.rows(claim=claim.index, reading="total") or attribution.rows(claim=claim.index)
+        pivots = [row for row in rows if attribution.targets[row].kind is TargetKind.PIVOT]
+        claims = [row for row in rows if attribution.targets[row].kind is TargetKind.CLAIM]
+        if attribution.segments and claims:
+            told = " · ".join(_cause(attribution, row) for row in pivots or claims)
+            yield Text.assemble((heading, "bold"), (f"[{claim.index + 1}] ", "cyan"), told)
+            heading = " " * len(heading)
+
+
+def _cause(attribution: Attribution, row: int) -> str:
+    target = attribution.targets[row]
+    name = f"«{visible(target.text)}» " if target.kind is TargetKind.PIVOT else ""
+    driving, opposing = (_named(attribution, row, verdicts) for verdicts in (_FOR, _AGAINST))
+    parts = [*([f"from {driving}"] if driving else []), *([f"against {opposing}"] if opposing else [])]
+    return name + (", ".join(parts) or "from none in particular")
+
+
+def _named(attribution: Attribution, row: int, verdicts: frozenset[str]) -> str:
+    found = np.flatnonzero(np.isin(attribution.verdicts[row], list(verdicts)))
+    return ", ".join(visible(attribution.segments[column].id) for column in found)
+
+
+def _has_total(attribution: Attribution, row: int) -> bool:
+    return replace(attribution.targets[row], reading="total") in attribution.targets
 
 
 def _answer(attribution: Attribution) -> Text:
@@ -143,14 +192,13 @@ def _claim(attribution: Attribution, index: int, rows: Sequence[int], top: int) 
     for row in shown:
         if attribution.targets[row].kind is TargetKind.CLAIM:
             yield from _target(attribution, row, "the claim as a whole", top)
-            if not pivots:
+            if not pivots and attribution.is_known(row) and not _named(attribution, row, _FOR | _AGAINST):
                 yield _indent(Text("the context changes none of its words by much: the model says this anyway"))
     yield Text()
 
 
 def _target(attribution: Attribution, row: int, name: str, top: int) -> Iterator[RenderableType]:
-    full, closed = _percent(attribution.full[row]), _percent(attribution.closed_book[row])
-    line = Text.assemble((name, "bold"), f"  {full} likely with the context, {closed} without")
+    line = Text.assemble((name, "bold"), f"  {_likely(attribution.full[row], attribution.closed_book[row])}")
     if attribution.is_known(row):
         line.append("  (the model knew it anyway)", style="yellow")
     yield _indent(line)
@@ -162,11 +210,12 @@ def _table(attribution: Attribution, row: int, top: int) -> Table:
     direct = attribution.direct_row(row) if attribution.targets[row].reading == "total" else None
     ways = {route.segment: route.claim for route in attribution.routes if route.target == row}
     table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    for heading, width in (("effect", 7), ("interval", 14), ("drop", 7)):
+    sampled = bool(np.isfinite(attribution.low[row]).any())
+    for heading, width in (("effect", 7), *([("interval", 14)] if sampled else []), ("drop", 7)):
         table.add_column(heading, justify="right", width=width, no_wrap=True)
     table.add_column("verdict", width=12, no_wrap=True)
     if direct is not None:
-        table.add_column("given earlier claims", width=20, no_wrap=True)
+        table.add_column("given earlier", width=18, no_wrap=True)
     table.add_column("source", max_width=22, no_wrap=True, overflow="ellipsis")
     table.add_column("text", ratio=1, no_wrap=True, overflow="ellipsis")
     for place, column in enumerate(attribution.ranking(row)):
@@ -174,10 +223,10 @@ def _table(attribution: Attribution, row: int, top: int) -> Table:
         if place >= top and verdict in (Verdict.NO_EFFECT, Verdict.UNDETERMINED):
             continue
         segment = attribution.segments[column]
-        way = f" by way of [{ways[column] + 1}]" if column in ways else ""
+        way = f" by way [{ways[column] + 1}]" if column in ways else ""
         table.add_row(
             _signed(attribution.effects[row, column]),
-            _interval(attribution, row, column),
+            *([_interval(attribution, row, column)] if sampled else []),
             _signed(attribution.drops[row, column]),
             Text(verdict.value, style=_STYLES[verdict]),
             *([] if direct is None else [Text(_signed(attribution.effects[direct, column]) + way)]),
@@ -211,7 +260,7 @@ def _foot(attribution: Attribution) -> Text:
     margin = deltas[0] if len(deltas) == 1 else f"{deltas[0]} to {deltas[-1]}"
     engine = visible(attribution.measured_on or "an unnamed engine")
     lines = [
-        f"{attribution.method}: {attribution.estimand} effects in {attribution.unit}, {_how(attribution)}",
+        f"{attribution.method}: {attribution.estimand.capitalize()} effects in {attribution.unit}, {_how(attribution)}",
         f"margin δ {margin}; measured on {engine}; seed {attribution.seed}",
         *_quality(attribution),
         f"cost: {render_cost(attribution.cost)}",
@@ -221,10 +270,12 @@ def _foot(attribution: Attribution) -> Text:
 
 def _how(attribution: Attribution) -> str:
     if attribution.estimand == "drop":
-        return "exact single deletions"
+        return "exact single deletions; ranks only, no verdicts"
     if attribution.exact:
         return "exact over all subsets"
-    return "sampled" if math.isnan(attribution.level) else f"sampled, {attribution.level:.0%} intervals"
+    if math.isnan(attribution.level):
+        return "sampled; ranks only, no verdicts"
+    return f"sampled, {attribution.level:.0%} intervals"
 
 
 def _quality(attribution: Attribution) -> Iterator[str]:
@@ -246,7 +297,7 @@ def _quality(attribution: Attribution) -> Iterator[str]:
 def _interval(attribution: Attribution, row: int, column: int) -> str:
     low, high = attribution.low[row, column], attribution.high[row, column]
     if math.isnan(low) or math.isnan(high):
-        return "exact" if attribution.exact else "none"
+        return "–"
     return f"{low:+.1f} to {high:+.1f}"
 
 
@@ -254,10 +305,17 @@ def _signed(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:+.2f}"
 
 
+def _likely(full: float, closed_book: float) -> str:
+    """Both probabilities, or where both are tiny (long texts are) the difference in nats."""
+    if max(full, closed_book) < TINY and math.isfinite(full):
+        return f"{full - closed_book:+.1f} nats of log-odds with the context"
+    return f"{_percent(full)} likely with the context, {_percent(closed_book)} without"
+
+
 def _percent(log_odds: float) -> str:
     if math.isnan(log_odds):
         return "unmeasured"
-    share = 100 / (1 + math.exp(-log_odds))
+    share = 100 * probability(log_odds)
     if share < 0.1:
         return "<0.1 %"
     return ">99.9 %" if share > 99.9 else f"{share:.1f} %"

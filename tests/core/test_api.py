@@ -14,9 +14,15 @@ import pytest
 
 from attr_core.api import aexplain, attribute, check_placebos, explain, plan
 from attr_core.attribution import Attribution
-from attr_core.errors import BudgetExceededError, ContextTooLongError, InputError, MissingCapabilityError
+from attr_core.errors import (
+    BudgetExceededError,
+    ContextTooLongError,
+    EngineError,
+    InputError,
+    MissingCapabilityError,
+)
 from attr_core.placebo import SENTENCES
-from attr_core.protocols import TokenScores
+from attr_core.protocols import Completion, TokenScores
 from attr_core.results import Budget, Route
 from attr_core.store import Store
 from attr_core.testing import AdditiveEngine, ScriptedEngine
@@ -242,6 +248,80 @@ def test_the_context_can_be_cut_more_or_less_finely(granularity: str) -> None:
     found = explained([f"{FACT} It was cold.\n\n{NOISE}", RIVAL], granularity=granularity)
     sizes = {"message": 2, "paragraph": 4, "sentence": 5}
     assert len(found.segments) == sizes[granularity]
+
+
+def test_a_result_is_not_lost_for_what_cannot_be_generated() -> None:
+    class Mute(AdditiveEngine):
+        def generate(self, prompts: Sequence[Prompt], sampling: object = None) -> list[Completion]:
+            raise EngineError("it went away")
+
+    found = explained([FACT, NOISE], engine=Mute({"1911": {FACT: 9.0}}))
+    assert found.regenerated == ()
+    assert any("could not be generated anew: it went away" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+def test_numbers_that_are_none_are_an_error_and_never_kept(bad: float, tmp_path: Path) -> None:
+    healthy = ScriptedEngine()
+    broken = ScriptedEngine(logprob=lambda prompt, word: bad, fingerprint=healthy.fingerprint)
+    with pytest.raises(EngineError, match="not finite"):
+        explained([FACT], engine=broken, db=tmp_path / "a.db")
+    assert np.isfinite(explained([FACT], engine=healthy, db=tmp_path / "a.db").full).all()
+
+
+def test_exact_effects_of_an_engine_that_makes_them_up_are_rarely_called() -> None:
+    called = 0
+    for seed in range(20):
+        draws = np.random.default_rng(seed)
+        made_up = ScriptedEngine(logprob=lambda prompt, word, draws=draws: -abs(draws.normal(3, 3)) - 1e-3)
+        found = explained([FACT, NOISE], engine=made_up, answer="1911", regenerations=False)
+        called += bool({"drives", "opposes"} & set(found.verdicts[0]))
+    assert called <= 3
+
+
+def test_caps_hold_before_anything_is_sent() -> None:
+    for budget in (Budget(calls=0), Budget(tokens=30)):
+        capped = engine()
+        with pytest.raises(BudgetExceededError):
+            explained([FACT, NOISE], engine=capped, answer=None, budget=budget)
+        assert capped.calls == 0
+    needy = engine()
+    with pytest.raises(BudgetExceededError, match="needs up to"):
+        explained([FACT, NOISE], engine=needy, budget=Budget(tokens=200))
+    assert needy.calls == 0
+
+
+def test_a_single_document_or_span_need_not_be_a_list() -> None:
+    found = explained(FACT, spans="1911")  # type: ignore[arg-type]
+    assert [segment.text for segment in found.segments] == ["Answer.", FACT]
+    assert len(found.rows(TargetKind.SPAN)) == 1
+
+
+def test_a_finer_look_does_not_change_the_stored_trace(tmp_path: Path) -> None:
+    db = tmp_path / "a.db"
+    explained([f"{FACT} {NOISE}"], db=db, granularity="sentence")
+    with Store(db) as store:
+        again = attribute(store.last(), engine=engine(), db=db)
+    assert len(again.segments) == 2
+
+
+def test_a_word_in_the_closed_book_answer_is_known() -> None:
+    found = explained([FACT], engine=engine(otherwise="It opened in 1911, I think."))
+    [row] = found.rows(TargetKind.PIVOT)
+    assert found.is_known(row)
+
+
+def test_a_direct_reading_cannot_tell_what_was_known() -> None:
+    found = explained([FACT], answer="It opened in 1911. Fine.", totals=False)
+    assert not any(found.is_known(row) for row in found.rows(claim=1))
+
+
+def test_two_segments_that_pull_a_word_apart_make_it_a_pivot() -> None:
+    torn = engine(facts={"1911": {FACT: 6.0, RIVAL: -6.0}}, bias=0.0)
+    found = explained([FACT, RIVAL], engine=torn)
+    [row] = found.rows(TargetKind.PIVOT)
+    assert found.targets[row].text == "1911"
+    assert found.verdicts[row, column(found, RIVAL)] == "opposes"
 
 
 def test_async_callers_get_the_same() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from attr_core import cli, engines
 from attr_core.store import Store
-from attr_core.testing import AdditiveEngine
+from attr_core.testing import AdditiveEngine, ScriptedEngine
 from attr_core.types import Trace
 
 FACT = "The Aldemoor fair opened in 1911."
@@ -50,6 +50,7 @@ def test_inspect_shows_claims_pivots_causes_and_cost(capsys: pytest.CaptureFixtu
     assert "without m0.p1" in out
     assert "I do not know." in out
     assert "cost: 9 model calls" in out
+    assert "causes    [1] «1911» from m0.p1" in out
 
 
 def test_a_second_inspect_makes_no_call(capsys: pytest.CaptureFixture[str], stored: Trace) -> None:
@@ -89,6 +90,31 @@ def test_estimator_budget_and_claim_are_heeded(capsys: pytest.CaptureFixture[str
     assert "cost: 4 model calls" in out
 
 
+def test_a_long_answer_is_shown_whatever_its_probability(capsys: pytest.CaptureFixture[str]) -> None:
+    with Store() as store:
+        store.save(Trace.from_messages(MESSAGES, "It opened in 1911. " + "word " * 30))
+    unlikely = ScriptedEngine(logprob=lambda prompt, word: -50.0)
+    engines._loaded["hf:known"] = unlikely
+    code, out, _ = run(capsys, "inspect", "last")
+    assert code == 0
+    assert "<0.1 % likely" in out or "nats of log-odds" in out
+
+
+def test_the_listing_keeps_its_columns_beside_long_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    with Store() as store:
+        trace = Trace.from_messages([{"role": "user", "content": "why " * 200}], "because " * 200, model="some-model")
+        store.save(trace)
+    _, out, _ = run(capsys, "traces")
+    row = next(line for line in out.splitlines() if trace.id in line)
+    assert all(part in row for part in ("some-model", " ok ", "why", "because"))
+
+
+def test_a_placebo_check_heeds_what_is_left_of_the_budget(capsys: pytest.CaptureFixture[str], stored: Trace) -> None:
+    code, out, err = run(capsys, "inspect", "last", "--placebo", "--budget", "calls=9")
+    assert engines._loaded["hf:known"].calls <= 9
+    assert (code, "m0.p1" in out, "the budget" in err) == (2, True, True)
+
+
 def test_a_placebo_check_is_shown_and_dumped(capsys: pytest.CaptureFixture[str], stored: Trace) -> None:
     _, out, _ = run(capsys, "inspect", "last", "--placebo")
     assert "placebo check: 3 unrelated sentences, 3 targets: all stay within δ" in out
@@ -103,10 +129,10 @@ def test_later_claims_show_both_readings_and_the_route(capsys: pytest.CaptureFix
     readings = [(target["claim"], target["reading"]) for target in json.loads(out)["targets"]]
     assert (1, "total") in readings
     _, out, _ = run(capsys, "inspect", "last")
-    assert "given earlier claims" in out
+    assert "given earlier" in out
     assert "[2] Yes, «1911» it was." in out
     _, out, _ = run(capsys, "inspect", "last", "--direct-only")
-    assert "given earlier claims" not in out
+    assert "given earlier" not in out
 
 
 def test_the_context_can_be_cut_by_sentence(capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +162,7 @@ def test_hostile_text_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[st
     for arguments in (("inspect", "last"), ("traces",)):
         _, out, _ = run(capsys, *arguments)
         assert not set(out) & {"\x1b", "\x07", "\u202e"}
-        assert "[bold red]not markup[/]" in out
+        assert "[bold red]not ma" in out
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,6 +181,7 @@ FILES = {
     "none.json": json.dumps({"messages": [], "response": ANSWER}),
     "shape.json": "3",
     "roleless.json": json.dumps({"messages": [{"content": "x"}], "response": ANSWER}),
+    "documents.json": json.dumps({"messages": MESSAGES, "response": ANSWER, "documents": 5}),
     "good.json": json.dumps({"messages": MESSAGES, "response": ANSWER}),
 }
 GOOD = ["inspect", "--file", "HERE/good.json"]
@@ -172,6 +199,8 @@ BAD = {
     "not JSON": (["inspect", "--file", "HERE/broken.json"], "broken.json is not JSON"),
     "another shape": (["inspect", "--file", "HERE/shape.json"], "shape.json has another shape"),
     "missing file": (["inspect", "--file", "HERE/absent.json"], "absent.json cannot be read"),
+    "negative seed": ([*GOOD, "--seed", "-1"], "seed -1 cannot be used"),
+    "documents that are no list": (["inspect", "--file", "HERE/documents.json"], "documents 5 are no list"),
     "no trace named": (["inspect"], "name a trace"),
     "two traces named": ([*GOOD, "last"], "name a trace"),
     "bad budget": ([*GOOD, "--budget", "coins=3"], "budget 'coins=3' is unknown"),

@@ -216,6 +216,31 @@ def test_where_the_full_prompt_does_not_fit_fewer_segments_are_kept_and_effects_
     assert ((estimate.low[0] <= truth) & (truth <= estimate.high[0])).mean() >= 0.8
 
 
+def test_a_segment_that_never_fits_has_no_effect_at_all() -> None:
+    class Narrow(GameValue):
+        def fits(self, masks: MaskArray) -> MaskArray:
+            return ~masks[:, 0]
+
+    for name in ("debiased-lasso", "context-cite"):
+        estimate = estimator_named(name).estimate(Narrow(lambda mask: [9.0 * mask[0] + 3.0 * mask[1]], 9))
+        assert np.isnan(estimate.effects[0, 0])
+        assert estimate.effects[0, 1] == pytest.approx(3.0, abs=0.1)
+
+
+@pytest.mark.parametrize("max_kept", [7, 5, 3])
+def test_intervals_cover_where_few_segments_fit(max_kept: int) -> None:
+    covered = []
+    for seed in range(15):
+        rng = np.random.default_rng(seed)
+        weights = np.array([7.0, -4.0, 3.0, *[0.0] * 9])
+        game = GameValue(
+            lambda mask, rng=rng, weights=weights: [float(weights @ mask + rng.normal(0, 0.5))], 12, max_kept=max_kept
+        )
+        found = DebiasedLasso().estimate(game, seed=seed)
+        covered += ((found.low[0] <= weights) & (weights <= found.high[0])).tolist()
+    assert np.mean(covered) >= 0.93
+
+
 def test_where_hardly_anything_fits_it_is_one_clear_error() -> None:
     with pytest.raises(ContextTooLongError, match="hardly any subset fits"):
         DebiasedLasso().estimate(GameValue(lambda mask: [0.0], 20, max_kept=-1))

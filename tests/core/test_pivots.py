@@ -238,3 +238,17 @@ def test_every_letter_and_digit_is_in_one_phrase(response: str) -> None:
 )
 def test_long_hostile_claims_take_no_time(unit: str) -> None:
     assert phrases(unit * 10_000 + "x", 0, len(unit) * 10_000 + 1, language="en")
+
+
+def test_a_number_counts_however_much_more_another_word_changes() -> None:
+    assert pivots("Hold the button for 10 seconds.", {"10 seconds": 2.0, "button": 20.0}) == ["button", "10 seconds"]
+
+
+def test_a_phrase_that_two_segments_pull_apart_is_a_pivot_though_its_sum_stays() -> None:
+    response = "It lasts 5 years."
+    offsets = np.array([[0, 2], [2, 8], [8, 16], [16, 17]])
+    level = np.full(4, -0.5)
+    ablated = np.array([[-0.5, -0.5, shift, -0.5] for shift in (-0.5, -4.0, -0.5, -4.0)])
+    claim = Claim(0, 0, len(response), response)
+    found = find_pivots(response, [claim], offsets, full=level, closed_book=level, ablated=ablated)
+    assert [target.text for target in found] == ["5 years"]
