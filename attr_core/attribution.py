@@ -221,30 +221,46 @@ class Attribution:
 
     def __str__(self) -> str:
         lines = ["answer: " + "".join(char if char.isprintable() else " " for char in self.response)]
-        for t, target in enumerate(self.targets):
-            if target.kind is TargetKind.RESPONSE and len(self.claims) == 1:
-                continue  # the claim says it already
-            if target.reading == "direct" and replace(target, reading="total") in self.targets:
-                continue
-            full, closed_book = probability(self.full[t]), self.closed_book_probability(t)
-            given = "" if target.claim in (None, 0) or target.reading == "total" else " given the earlier claims"
-            lines.append(f"{target.kind} {target.text!r}{given}: {full:.1%} likely, {closed_book:.1%} without context")
+        for t in self._shown():
+            target, full, closed_book = self.targets[t], probability(self.full[t]), self.closed_book_probability(t)
+            lines.append(f"{target.kind} {target.text!r}: {full:.1%} likely, {closed_book:.1%} without context")
             for s in self.ranking(t)[:3]:
                 segment, effect = self.segments[s], self.effects[t, s]
                 lines.append(f"  {effect:+6.2f} {self.verdicts[t, s]:<12} {segment.id}: {segment.text[:60]!r}")
         return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
 
     def _repr_html_(self) -> str:
-        head = "<tr><th>target</th><th>segment</th><th>effect</th><th>verdict</th><th>text</th></tr>"
-        body = "".join(
-            f"<tr><td>{html.escape(target.text)}</td><td>{html.escape(self.segments[s].id)}</td>"
-            f"<td>{self.effects[t, s]:+.2f}</td><td>{html.escape(str(self.verdicts[t, s]))}</td>"
-            f"<td>{html.escape(self.segments[s].text[:120])}</td></tr>"
-            for t, target in enumerate(self.targets)
-            for s in self.ranking(t)[:3]
+        head = "".join(
+            f"<th>{name}</th>" for name in ("target", "with / without", "effect", "verdict", "segment", "text")
         )
-        caption = html.escape(f"{self.method}, {self.estimand} effects in {self.unit}; {self.cost.calls} calls")
-        return f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{body}</tbody></table>"
+        body = "".join(self._html_row(t, s) for t in self._shown() for s in self.ranking(t)[:3])
+        caption = html.escape(f"{self.method}: {self.estimand} effects in {self.unit}; {self.cost.calls} calls")
+        notes = "".join(f"<p>{html.escape(warning)}</p>" for warning in self.warnings)
+        return (
+            f"<p>{html.escape(self.response)}</p><table><caption>{caption}</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+        )
+
+    def _html_row(self, t: int, s: int) -> str:
+        segment = self.segments[s]
+        cells = (
+            self.targets[t].text,
+            f"{probability(self.full[t]):.1%} / {self.closed_book_probability(t):.1%}",
+            f"{self.effects[t, s]:+.2f}",
+            str(self.verdicts[t, s]),
+            segment.id,
+            segment.text[:120],
+        )
+        return "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+
+    def _shown(self) -> list[int]:
+        """Rows worth a reader's first look: one reading of each, and not the response where a claim says it all."""
+        rows = []
+        for t, target in enumerate(self.targets):
+            is_repeated = target.kind is TargetKind.RESPONSE and len(self.claims) == 1
+            if not is_repeated and (target.reading == "total" or replace(target, reading="total") not in self.targets):
+                rows.append(t)
+        return rows
 
 
 def probability(log_odds: float) -> float:

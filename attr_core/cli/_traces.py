@@ -56,7 +56,9 @@ def traces(
     elif found:
         show(_table(found))
     else:
-        typer.echo("no traces; log a call with with_logging(), or try: attrkit demo")
+        filtered = any(chosen is not None for chosen in (query, model, tag, status, since))
+        hint = "see all with: attrkit traces" if filtered else "log a call with with_logging(), or try: attrkit demo"
+        typer.echo(f"{'no trace matches' if filtered else 'no traces'}; {hint}")
 
 
 @app.command(name="show", epilog="Examples: attrkit traces show last · attrkit traces show tr_1f0c --json > call.json")
