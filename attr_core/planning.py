@@ -162,9 +162,10 @@ def _expected_masks(estimator: Estimator, n_segments: int) -> int:
     if n_drops is None:
         return most
     n_random = most - 2 - (n_segments if n_drops else 0)
-    subsets = 2.0**n_segments
-    distinct = subsets * -np.expm1(n_random * np.log1p(-1 / subsets)) if n_segments <= 20 else n_random
-    return min(most, round(float(distinct)) + 2 + min(n_segments, 2 * int(n_drops)))
+    distinct = float(n_random)
+    if n_segments <= 20:  # beyond, hardly any repeats
+        distinct = 2.0**n_segments * (1 - (1 - 0.5**n_segments) ** n_random)
+    return min(most, round(distinct) + 2 + min(n_segments, 2 * int(n_drops)))
 
 
 def _generation(trace: Trace, identifier: str | None) -> Generation:

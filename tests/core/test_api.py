@@ -21,6 +21,7 @@ from attr_core.errors import (
     InputError,
     MissingCapabilityError,
 )
+from attr_core.estimators import ESTIMATORS
 from attr_core.placebo import SENTENCES
 from attr_core.protocols import Completion, TokenScores
 from attr_core.results import Budget, Route
@@ -133,6 +134,23 @@ def test_nothing_but_the_question_gives_an_empty_ranking_and_says_so() -> None:
     assert found.effects.shape == (len(found.targets), 0)
     np.testing.assert_array_equal(found.full, found.closed_book)
     assert any("no context to rank" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("name", sorted(ESTIMATORS))
+def test_every_estimator_plans_and_measures_a_prompt_without_context(name: str) -> None:
+    trace = Trace.from_messages([{"role": "user", "content": "When did it open?"}], ANSWER)
+    assert plan(trace, engine=engine(), estimator=name).calls >= 1
+    found = attribute(trace, engine=engine(), estimator=name, db=":memory:")
+    assert found.effects.shape == (len(found.targets), 0)
+
+
+def test_what_is_expected_is_no_more_than_the_most() -> None:
+    user = "\n\n".join([FACT, RIVAL, *(f"Filler number {n}." for n in range(5)), "When did it open?"])
+    trace = Trace.from_messages([{"role": "user", "content": user}], ANSWER)
+    planned = plan(trace, engine=engine())
+    spent = attribute(trace, engine=engine(), db=":memory:").cost.calls
+    assert spent <= planned.maximum.calls
+    assert planned.calls == pytest.approx(spent, rel=0.2)
 
 
 def test_many_segments_are_sampled_with_intervals_and_verdicts() -> None:
