@@ -107,7 +107,11 @@ def test_every_document_is_held_by_a_segment_or_reported(case, granularity):
             m.metadata.get("rag_chunk_id") for m in generation.messages
         ):
             assert document in lost
-        assert document in lost or any(name.split("#")[0] == document.id for name in held)
+        # A message marked as another chunk may say the very same.
+        is_said = any(
+            piece.kind is SegmentKind.RETRIEVED and piece.text.strip() == document.text.strip() for piece in segments
+        )
+        assert document in lost or is_said or any(name.split("#")[0] == document.id for name in held)
 
 
 @given(_prompts())
