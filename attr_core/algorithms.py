@@ -70,7 +70,8 @@ def default_estimator(n_segments: int, max_masks: int | None = None, *, sample: 
     """The estimator for that many segments within ``max_masks`` (by default no cap beyond the estimator's own).
 
     All subsets where they are at most 64, unless ``sample`` forbids it (since not all can be measured); else
-    DebiasedLasso with max(64, 2n) ablations, or as many as the budget leaves down to 32; else leave-one-out.
+    DebiasedLasso with max(64, 2n) ablations, or as many as the budget leaves down to 32 (2n with ``sample``); else
+    leave-one-out.
 
     Raises
     ------
@@ -82,8 +83,14 @@ def default_estimator(n_segments: int, max_masks: int | None = None, *, sample: 
         return Banzhaf()
     if DebiasedLasso().n_masks(n_segments) <= most:
         return DebiasedLasso()
-    if most - 2 >= MIN_ABLATIONS:
+    fewest = max(MIN_ABLATIONS, 2 * n_segments) if sample else MIN_ABLATIONS
+    if most - 2 >= fewest:
         return DebiasedLasso(min(most - 2, DebiasedLasso().n_random(n_segments)), n_drops=0)
+    if sample:
+        raise BudgetExceededError(
+            f"{n_segments} segments that do not fit the model's window together need at least {fewest + 2} calls, the "
+            f"budget allows {max_masks}; raise it"
+        )
     if LeaveOneOut().n_masks(n_segments) <= most:
         return LeaveOneOut()
     raise BudgetExceededError(

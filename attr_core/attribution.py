@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -122,8 +123,11 @@ class Attribution:
         row = self.targets[target]
         if row.claim not in (None, 0) and row.reading == "direct":
             return False
-        said = row.kind in (TargetKind.PIVOT, TargetKind.SPAN) and row.text in (self.closed_book_answer or "")
-        return bool(self.closed_book[target] >= 0) or said
+        if self.closed_book[target] >= 0:
+            return True
+        word = rf"(?<!\w){re.escape(row.text)}(?!\w)"
+        is_phrase = row.kind in (TargetKind.PIVOT, TargetKind.SPAN)
+        return is_phrase and re.search(word, self.closed_book_answer or "") is not None
 
     @property
     def closed_book_answer(self) -> str | None:
@@ -223,7 +227,8 @@ class Attribution:
         lines = ["answer: " + "".join(char if char.isprintable() else " " for char in self.response)]
         for t in self._shown():
             target, full, closed_book = self.targets[t], probability(self.full[t]), self.closed_book_probability(t)
-            lines.append(f"{target.kind} {target.text!r}: {full:.1%} likely, {closed_book:.1%} without context")
+            likely = "unmeasured with all of the context" if math.isnan(full) else f"{full:.1%} likely"
+            lines.append(f"{target.kind} {target.text!r}: {likely}, {closed_book:.1%} without context")
             for s in self.ranking(t)[:3]:
                 segment, effect = self.segments[s], self.effects[t, s]
                 lines.append(f"  {effect:+6.2f} {self.verdicts[t, s]:<12} {segment.id}: {segment.text[:60]!r}")
@@ -245,7 +250,7 @@ class Attribution:
         segment = self.segments[s]
         cells = (
             self.targets[t].text,
-            f"{probability(self.full[t]):.1%} / {self.closed_book_probability(t):.1%}",
+            f"{probability(self.full[t]):.1%} / {self.closed_book_probability(t):.1%}".replace("nan%", "unmeasured"),
             f"{self.effects[t, s]:+.2f}",
             str(self.verdicts[t, s]),
             segment.id,

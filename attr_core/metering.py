@@ -22,6 +22,9 @@ __all__ = ["MeteredEngine"]
 SLICE = 16
 """Prompts sent at a time: each slice is kept once measured, so that an interruption loses at most one."""
 
+TOLERANCE = 1e-6
+"""By how much a log-probability may exceed 0, as rounding does."""
+
 Measured = TypeVar("Measured", TokenScores, Completion)
 
 
@@ -161,9 +164,12 @@ class MeteredEngine:
         """Nothing that is no measurement is kept: it would be found again for ever."""
         if len(answers) != expected:
             raise EngineError(f"{self.spec} gave {len(answers)} answers to {expected} prompts; the engine is at fault")
-        for answer in answers:
-            if isinstance(answer, TokenScores) and not np.isfinite(answer.logprobs).all():
-                raise EngineError(f"{self.spec} gave a log-probability that is not finite; the engine is at fault")
+        scores = [answer for answer in answers if isinstance(answer, TokenScores)]
+        for score in scores:
+            if not np.isfinite(score.logprobs).all() or (score.logprobs > TOLERANCE).any():
+                raise EngineError(f"{self.spec} gave a log-probability that is not finite, or above 0; it is at fault")
+            if len(score.logprobs) != len(scores[0].logprobs):
+                raise EngineError(f"{self.spec} tokenised one continuation in two ways; the engine is at fault")
 
     def _count(
         self, measured: Sequence[Measured], tokens: Callable[[Measured], tuple[int, int]], seconds: float

@@ -16,6 +16,10 @@ N_DRAWS = 32
 """Random balanced designs of which the least coherent is taken."""
 
 
+MAX_COMPARED = 200
+"""Most segments whose designs are compared; beyond, one more draw costs more than it gains."""
+
+
 def kept(n_segments: int) -> MaskArray:
     """The all-kept row ``(1, n_segments)``."""
     return np.ones((1, n_segments), dtype=np.bool_)
@@ -59,7 +63,7 @@ def balanced(n_masks: int, n_segments: int, rng: np.random.Generator, *, keep_pr
     """
     column = np.arange(n_masks) < n_masks * keep_probability
     best, least = np.zeros((n_masks, n_segments), dtype=np.bool_), np.inf
-    for _ in range(N_DRAWS if n_segments > 1 else 1):
+    for _ in range(N_DRAWS if 1 < n_segments <= MAX_COMPARED else 1):
         design = rng.permuted(np.tile(column[:, None], n_segments), axis=0)
         centred = design - column.mean()
         gram = centred.T @ centred

@@ -29,6 +29,9 @@ KEEP_PROBABILITIES = (0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.02)
 
 MIN_FITTING = 0.8
 
+MIN_FREE = 8
+"""Fewest degrees of freedom of that estimate."""
+
 MIN_ROWS = 4
 """Fewest rows that must keep, and that must remove, a segment whose effect is estimated without a balanced design."""
 
@@ -103,9 +106,13 @@ class DebiasedLasso:
             Hardly any ablation fits.
         """
         rng, n = np.random.default_rng(seed), value.n_segments
+        everything_fits = bool(value.fits(kept(n))[0])
+        # What does not even fit alone is never kept; it must not keep the others from being measured.
+        usable = np.ones(n, dtype=np.bool_) if everything_fits else value.fits(np.eye(n, dtype=np.bool_))
         drawn = self.n_random(n)
-        for probability in KEEP_PROBABILITIES:
-            design = balanced(drawn, n, rng, keep_probability=probability)
+        for probability in KEEP_PROBABILITIES if usable.any() or everything_fits else ():
+            design = np.zeros((drawn, n), dtype=np.bool_)
+            design[:, usable] = balanced(drawn, int(usable.sum()), rng, keep_probability=probability)
             fits = value.fits(design)
             if fits.mean() >= MIN_FITTING:
                 return design[fits], probability, int((~fits).sum())
@@ -123,7 +130,7 @@ class DebiasedLasso:
         n = value.n_segments
         masks, probability, n_unfit = self.masks(value, seed=seed)
         values = value.exact(np.concatenate([kept(n), removed(n), masks]))
-        if n_unfit or probability != KEEP_PROBABILITIES[0]:
+        if np.isnan(values[0]).all():  # the full prompt does not fit
             effects, error, predicted, dof = projected_effects(masks, values[2:])
         else:
             effects, error, predicted = debiased_effects(masks, values[2:], np.random.default_rng(seed))
@@ -152,7 +159,8 @@ def projected_effects(masks: MaskArray, values: FloatArray) -> tuple[FloatArray,
 
     Which subsets fit ties the columns together, so their means of z·v are confounded; a regression on all of them is
     not. Errors are heteroskedasticity-consistent (HC3), predictions leave the row out. A segment kept or removed in
-    fewer than ``MIN_ROWS`` rows has no effect to speak of: NaN.
+    fewer than ``MIN_ROWS`` rows has no effect to speak of: NaN; nor has any where the rows are not ``MIN_FREE`` more
+    than what is fitted, since such a fit has no residual to judge itself by.
 
     Parameters
     ----------
@@ -176,6 +184,8 @@ def projected_effects(masks: MaskArray, values: FloatArray) -> tuple[FloatArray,
     variance = np.einsum("ji,it->jt", spread**2, left_out**2)
     effects = np.full((values.shape[1], masks.shape[1]), np.nan)
     error = np.full_like(effects, np.nan)
+    if len(masks) - design.shape[1] < MIN_FREE:
+        return effects, error, np.full_like(values, np.nan), dof
     effects[:, usable] = coefficients[1:].T
     error[:, usable] = np.sqrt(variance[1:].T)
     return effects, error, values - left_out, dof

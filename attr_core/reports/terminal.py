@@ -144,6 +144,10 @@ def _cause(attribution: Attribution, row: int) -> str:
     name = f"«{visible(target.text)}» " if target.kind is TargetKind.PIVOT else ""
     driving, opposing = (_named(attribution, row, verdicts) for verdicts in (_FOR, _AGAINST))
     parts = [*([f"from {driving}"] if driving else []), *([f"against {opposing}"] if opposing else [])]
+    if not parts and Verdict.UNDETERMINED.value in attribution.verdicts[row]:
+        first = attribution.ranking(row)[0]
+        is_ranked = not math.isnan(attribution.effects[row, first])
+        parts = [f"undetermined{f', {visible(attribution.segments[first].id)} ranks first' if is_ranked else ''}"]
     return name + (", ".join(parts) or "from none in particular")
 
 
@@ -281,7 +285,7 @@ def _how(attribution: Attribution) -> str:
 def _quality(attribution: Attribution) -> Iterator[str]:
     """How well the effects predict and the engine reproduces, where that was measured."""
     parts = []
-    if attribution.fit is not None and np.isfinite(attribution.fit.r2).any():
+    if attribution.fit is not None and np.isfinite(attribution.fit.r2).any() and np.isfinite(attribution.fit.lds).any():
         r2, lds = np.nanmedian(attribution.fit.r2), np.nanmedian(attribution.fit.lds)
         parts.append(f"held-out fit over {attribution.fit.n_held_out} ablations: R² {r2:.2f}, LDS {lds:.2f} (medians)")
     if math.isfinite(attribution.noise_floor):
@@ -309,12 +313,12 @@ def _likely(full: float, closed_book: float) -> str:
     """Both probabilities, or where both are tiny (long texts are) the difference in nats."""
     if max(full, closed_book) < TINY and math.isfinite(full):
         return f"{full - closed_book:+.1f} nats of log-odds with the context"
+    if math.isnan(full):
+        return f"unmeasured with all of the context, {_percent(closed_book)} likely without"
     return f"{_percent(full)} likely with the context, {_percent(closed_book)} without"
 
 
 def _percent(log_odds: float) -> str:
-    if math.isnan(log_odds):
-        return "unmeasured"
     share = 100 * probability(log_odds)
     if share < 0.1:
         return "<0.1 %"

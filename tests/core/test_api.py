@@ -329,6 +329,20 @@ def test_a_word_in_the_closed_book_answer_is_known() -> None:
     assert found.is_known(row)
 
 
+def test_a_part_of_a_word_in_the_closed_book_answer_is_not_known() -> None:
+    found = explained([FACT], engine=engine(otherwise="It opened in 21911."))
+    [row] = found.rows(TargetKind.PIVOT)
+    assert not found.is_known(row)
+
+
+def test_too_small_a_budget_for_a_prompt_beyond_the_window_is_refused() -> None:
+    narrow = engine(max_context=620)
+    filler = [f"Filler sentence number {n} goes on for a while." for n in range(12)]
+    with pytest.raises(BudgetExceededError, match="do not fit the model's window together need at least 34 calls"):
+        explained([FACT, RIVAL, *filler], engine=narrow, budget=Budget(calls=20))
+    assert narrow.calls == 0
+
+
 def test_a_direct_reading_cannot_tell_what_was_known() -> None:
     found = explained([FACT], answer="It opened in 1911. Fine.", totals=False)
     assert not any(found.is_known(row) for row in found.rows(claim=1))

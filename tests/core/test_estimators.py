@@ -241,6 +241,23 @@ def test_intervals_cover_where_few_segments_fit(max_kept: int) -> None:
     assert np.mean(covered) >= 0.93
 
 
+def test_a_fit_without_residual_judges_nothing() -> None:
+    rng = np.random.default_rng(0)
+    game = GameValue(lambda mask: [6.0 * mask[1] + rng.normal()], 40, max_kept=22)
+    estimate = DebiasedLasso(32).estimate(game)
+    assert np.isnan(estimate.effects).all()
+
+
+def test_segments_that_never_fit_do_not_hide_the_others() -> None:
+    class Narrow(GameValue):
+        def fits(self, masks: MaskArray) -> MaskArray:
+            return ~masks[:, :4].any(axis=1)
+
+    estimate = DebiasedLasso().estimate(Narrow(lambda mask: [3.0 * mask[5]], 10))
+    assert np.isnan(estimate.effects[0, :4]).all()
+    np.testing.assert_allclose(estimate.effects[0, 4:], [0, 3, 0, 0, 0, 0], atol=0.1)
+
+
 def test_where_hardly_anything_fits_it_is_one_clear_error() -> None:
     with pytest.raises(ContextTooLongError, match="hardly any subset fits"):
         DebiasedLasso().estimate(GameValue(lambda mask: [0.0], 20, max_kept=-1))
