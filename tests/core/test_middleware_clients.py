@@ -220,7 +220,8 @@ def loop():
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()
-    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    if tasks:  # gathering none would make a loop of its own, and leave it open
+        loop.run_until_complete(asyncio.wait(tasks))
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
 
