@@ -95,5 +95,5 @@ def default_estimator(n_segments: int, max_masks: int | None = None, *, sample: 
         return LeaveOneOut()
     raise BudgetExceededError(
         f"{n_segments} segments need at least {LeaveOneOut().n_masks(n_segments)} calls, the budget allows {max_masks};"
-        " raise it, or attribute fewer segments"
+        " raise it, or cut the context more coarsely"
     )

@@ -363,7 +363,7 @@ def test_a_fault_while_wrapping_leaves_a_function_that_works(monkeypatch, tmp_pa
         with monkeypatch.context() as patch:
             inject(patch, holder, name, 0)
             with pytest.warns(RuntimeWarning, match="attrkit"):
-                logged = middleware.with_logging(complete, db=tmp_path / "a.db", stamp=False)
+                logged = middleware.with_logging(complete, db=tmp_path / f"{name}.db", stamp=False)
         assert logged("m", MESSAGES) is WHOLE
     assert middleware.flush_logging()
 
