@@ -96,6 +96,7 @@ def attribute(
     algorithm: str | LikelihoodAlgorithm = "likelihood",
     estimator: str | Estimator | None = None,
     generation: str | None = None,
+    step: int | None = None,
     claims: Sequence[int] | None = None,
     spans: Sequence[Span] = (),
     granularity: Granularity | None = None,
@@ -106,7 +107,7 @@ def attribute(
     db: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Attribution:
-    """Which segment of the context caused which claim of a trace's response.
+    """Which segment of the context caused which claim of what the model wrote.
 
     Parameters
     ----------
@@ -118,6 +119,9 @@ def attribute(
         By default what suits the number of segments and the budget.
     generation : str, optional
         Id of the model call to attribute; by default the one that gave the answer.
+    step : int, optional
+        Its number instead, from 1 in the trace's order. What the model wrote there may be tool calls: their names and
+        argument values are then targets too.
     claims : sequence of int, optional
         Indices of the claims to attribute; by default all.
     spans : sequence of str or (start, end)
@@ -140,13 +144,13 @@ def attribute(
     Returns
     -------
     Attribution
-        Rows: each claim's pivots and the claim, the named spans, the whole response. Columns: every segment that is
-        not fixed.
+        Rows: each claim's pivots and the claim (a tool call is one; its name and values come first), the named spans,
+        the whole response. Columns: every segment that is not fixed.
 
     Raises
     ------
     InputError
-        An empty response, or a claim or span that is not in it.
+        No such step or generation, one that wrote nothing, or a claim or span that is not in what it wrote.
     MissingCapabilityError, BudgetExceededError, ContextTooLongError
         Before anything is spent.
     """
@@ -157,6 +161,7 @@ def attribute(
             algorithm=algorithm,
             estimator=estimator,
             generation=generation,
+            step=step,
             claims=claims,
             spans=spans,
             granularity=granularity,

@@ -5,6 +5,7 @@
     AttrkitError
     ├── ConfigurationError (ValueError)      an option, spec or file that cannot be used
     │   └── BudgetExceededError              the hard cap would be passed; raised before the call
+    │       └── PostponedError               only today's: another day, or a larger budget per day, will do
     ├── InputError (ValueError)              a trace, message or response that cannot be worked with
     │   ├── SegmentationError                the prompt and its segments do not fit together
     │   └── DatasetError                     an evaluation file or row
@@ -40,6 +41,7 @@ __all__ = [
     "MissingCapabilityError",
     "MissingDependencyError",
     "ModelNotFoundError",
+    "PostponedError",
     "SegmentationError",
     "StoreError",
     "TraceNotFoundError",
@@ -56,6 +58,10 @@ class ConfigurationError(AttrkitError, ValueError):
 
 class BudgetExceededError(ConfigurationError):
     """The next call would pass the hard cap; it was not made."""
+
+
+class PostponedError(BudgetExceededError):
+    """What is left of the day's budget is too little; nothing was spent, and another day it will do."""
 
 
 class InputError(AttrkitError, ValueError):

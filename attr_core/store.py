@@ -13,20 +13,21 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from attr_core._storage import trace_rows
-from attr_core._storage.database import execute, insert, open_database, select, unescape
+from attr_core._storage import runs, trace_rows
+from attr_core._storage.database import insert, open_database, select, unescape
 from attr_core._storage.memory import Memory
-from attr_core._storage.schema import RUN_TABLES
+from attr_core._storage.pending import PendingTrace, pending
+from attr_core._storage.spending import Spending
 from attr_core.attribution import Attribution
 from attr_core.errors import ConfigurationError, StoreError, TraceNotFoundError
-from attr_core.types import Trace
+from attr_core.types import Generation, Trace
 
-__all__ = ["SHORTEST_PREFIX", "Pruned", "Store", "StoreStats", "TraceSummary"]
+__all__ = ["SHORTEST_PREFIX", "PendingTrace", "Pruned", "Store", "StoreStats", "TraceSummary"]
 
 SHORTEST_PREFIX = 4
 """Characters of an id that are enough, where only one trace starts with them."""
@@ -105,6 +106,15 @@ class Store:
         """Small JSON values kept by key, for :func:`attr_core.capabilities.probe`."""
         return Memory(self._database)
 
+    @property
+    def spending(self) -> Spending:
+        """What deferred attributions spend on each UTC day."""
+        return Spending(self._database)
+
+    def __contains__(self, trace_id: object) -> bool:
+        with self._database.reading() as db:
+            return isinstance(trace_id, str) and runs.is_there(db, trace_id)
+
     def __enter__(self) -> Self:
         return self
 
@@ -125,15 +135,17 @@ class Store:
         """
         rows = trace_rows.to_rows(trace, saved_at=time.time())
         with self._database.writing() as db:
-            known = select(db, "SELECT started_at FROM traces WHERE id = ?", [trace.id])
-            if known and trace.started is None:
-                rows["traces"][0].update(known[0])
-            insert(db, "traces", rows.pop("traces"), key=("id",))
-            insert(db, "texts", rows.pop("texts"), key=("digest",))
-            _delete_run(db, trace.id)
-            for table, found in rows.items():
-                insert(db, table, [{"trace_id": trace.id, **row} for row in found])
+            runs.write(db, trace.id, rows)
         return trace.id
+
+    def add(self, trace: Trace) -> bool:
+        """Write a trace unless one of that id is there, which then stays as it is; whether it was written."""
+        rows = trace_rows.to_rows(trace, saved_at=time.time())
+        with self._database.writing() as db:
+            if runs.is_there(db, trace.id):
+                return False
+            runs.write(db, trace.id, rows)
+        return True
 
     def get(self, id: str) -> Trace:  # noqa: A002
         """The trace of that id, or of the only id that starts with it (from 4 characters on).
@@ -146,7 +158,7 @@ class Store:
             Several ids start so, or a row is damaged (the message names its table and id).
         """
         with self._database.reading() as db:
-            return _read(db, self._resolve(db, id))
+            return runs.read(db, self._resolve(db, id))
 
     def last(self) -> Trace:
         """The most recently started trace; where no start is known, the time it was first saved counts.
@@ -160,7 +172,13 @@ class Store:
             found = select(db, "SELECT id FROM traces ORDER BY started_at DESC, rowid DESC LIMIT 1")
             if not found:
                 raise TraceNotFoundError(f"{self.path} holds no trace yet; log a call with with_logging or log_call")
-            return _read(db, found[0]["id"])
+            return runs.read(db, found[0]["id"])
+
+    def find_run(self, run_id: str) -> str | None:
+        """The id of the trace of that run of a framework, the last one saved; ``None`` where there is none."""
+        with self._database.reading() as db:
+            found = select(db, "SELECT id FROM traces WHERE run_id = ? ORDER BY rowid DESC LIMIT 1", [run_id])
+        return unescape(found[0]["id"]) if found else None
 
     def list(
         self,
@@ -211,8 +229,24 @@ class Store:
             db.create_function("attrkit_contains", 2, _contains, deterministic=True)
             return [_summary(row) for row in select(db, sql, [*wanted.values(), -1 if limit is None else limit])]
 
-    def save_attribution(self, attribution: Attribution) -> None:
+    def pending(
+        self, *, since: datetime | None = None, tag: str | None = None, framework: str | None = None
+    ) -> Iterator[PendingTrace]:
+        """The traces that have no attribution yet and are to have one, the oldest first.
+
+        Left out are those that were not sampled (``metadata["sampled"]`` is false) and those in which no model wrote
+        anything. Filters are those of :meth:`list`.
+        """
+        return pending(self._database, since=since, tag=tag, framework=framework)
+
+    def save_attribution(self, attribution: Attribution, *, cut: Generation | None = None) -> None:
         """Keep a result with its trace; the same result twice is kept once.
+
+        Parameters
+        ----------
+        attribution : Attribution
+        cut : Generation, optional
+            With the segments that were measured: they are kept where the stored messages are still those.
 
         Raises
         ------
@@ -231,11 +265,13 @@ class Store:
             "result": result,
         }
         with self._database.writing() as db:
-            if not select(db, "SELECT 1 FROM traces WHERE id = ?", [attribution.trace_id]):
+            if not runs.is_there(db, attribution.trace_id):
                 raise TraceNotFoundError(
                     f"trace {attribution.trace_id!r} is not in {self.path}; save the trace before its attribution"
                 )
             insert(db, "attributions", [row], key=("trace_id", "id"))
+            if cut is not None:
+                runs.keep_segments(db, attribution.trace_id, cut)
 
     def attributions(self, trace_id: str, *, skip_damaged: bool = False) -> builtins.list[Attribution]:
         """Results of that trace, in the order they were first saved.
@@ -275,9 +311,9 @@ class Store:
             There is no such trace.
         """
         with self._database.writing() as db:
-            if not select(db, "SELECT 1 FROM traces WHERE id = ?", [id]):
+            if not runs.is_there(db, id):
                 raise self._not_found(id)
-            _delete(db, "id = ?", [id])
+            runs.delete(db, "id = ?", [id])
         self._database.release_pages()
 
     def prune(self, *, before: datetime, dry_run: bool = False) -> Pruned:
@@ -293,19 +329,19 @@ class Store:
         older = ("started_at < ?", [trace_rows.seconds(before)])
         if dry_run:
             with self._database.reading() as db:
-                return _count(db, *older)
+                return Pruned(**runs.count(db, *older))
         with self._database.writing() as db:
-            pruned = _count(db, *older)
-            _delete(db, *older)
+            pruned = Pruned(**runs.count(db, *older))
+            runs.delete(db, *older)
         self._database.release_pages()
         return pruned
 
     def stats(self) -> StoreStats:
         """How much is kept."""
         with self._database.reading() as db:
-            counted = _count(db, "1", [])
+            counted = runs.count(db, "1", [])
             schema = int(select(db, "PRAGMA user_version")[0]["user_version"])
-        return StoreStats(self.path, schema, counted.n_traces, counted.n_attributions, self._database.n_bytes())
+        return StoreStats(self.path, schema, counted["n_traces"], counted["n_attributions"], self._database.n_bytes())
 
     def check(self) -> None:
         """Read the whole file and take its write lock; changes nothing.
@@ -318,12 +354,12 @@ class Store:
         self._database.check()
 
     def _resolve(self, db: sqlite3.Connection, prefix: str) -> str:
-        if select(db, "SELECT 1 FROM traces WHERE id = ?", [prefix]):
+        if runs.is_there(db, prefix):
             return prefix
         if len(prefix) < SHORTEST_PREFIX:
             raise self._not_found(prefix)
-        sql = "SELECT id FROM traces WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id LIMIT 4"
-        ids = [unescape(row["id"]) for row in select(db, sql, [prefix])]
+        sql = "SELECT id FROM traces WHERE substr(id, 1, length(?)) = ? ORDER BY id LIMIT 4"
+        ids = [unescape(row["id"]) for row in select(db, sql, [prefix, prefix])]
         if len(ids) > 1:
             shown = ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
             raise StoreError(f"trace id {prefix!r} is ambiguous ({shown}); give more of its characters")
@@ -333,33 +369,6 @@ class Store:
 
     def _not_found(self, id: str) -> TraceNotFoundError:  # noqa: A002
         return TraceNotFoundError(f"trace {id!r} is not in {self.path}; run `attrkit traces` to see what is")
-
-
-def _delete_run(db: sqlite3.Connection, trace_id: str) -> None:
-    for table in RUN_TABLES:
-        execute(db, f"DELETE FROM {table} WHERE trace_id = ?", [trace_id])  # noqa: S608
-
-
-def _count(db: sqlite3.Connection, condition: str, parameters: Sequence[Any]) -> Pruned:
-    sql = f"""SELECT (SELECT count(*) FROM traces WHERE {condition}) AS n_traces, (SELECT count(*) FROM attributions
-        WHERE trace_id IN (SELECT id FROM traces WHERE {condition})) AS n_attributions"""  # noqa: S608
-    return Pruned(**select(db, sql, [*parameters, *parameters])[0])
-
-
-def _delete(db: sqlite3.Connection, condition: str, parameters: Sequence[Any]) -> None:
-    for table in (*RUN_TABLES, "attributions"):
-        sql = f"DELETE FROM {table} WHERE trace_id IN (SELECT id FROM traces WHERE {condition})"  # noqa: S608
-        execute(db, sql, parameters)
-    execute(db, f"DELETE FROM traces WHERE {condition}", parameters)  # noqa: S608
-    execute(db, "DELETE FROM texts WHERE digest NOT IN (SELECT digest FROM turns WHERE digest IS NOT NULL)")
-
-
-def _read(db: sqlite3.Connection, trace_id: str) -> Trace:
-    rows = {"traces": select(db, "SELECT * FROM traces WHERE id = ?", [trace_id])}
-    for table in RUN_TABLES:
-        table, order = ("messages", "generation, position") if table == "turns" else (table, "position")
-        rows[table] = select(db, f"SELECT * FROM {table} WHERE trace_id = ? ORDER BY {order}", [trace_id])  # noqa: S608
-    return trace_rows.from_rows(rows)
 
 
 def _summary(row: Mapping[str, Any]) -> TraceSummary:

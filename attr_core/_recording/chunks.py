@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from attr_core._plain import plain
 from attr_core._recording.responses import Answer, Status, read, read_answer, text_or_none, usage_of
-from attr_core._storage.trace_rows import plain
 
 __all__ = ["Assembly"]
 

@@ -1,13 +1,17 @@
-"""What a fault of ours meets before it could reach the host: one function, which must not fail itself."""
+"""What stands between the host and attrkit: a fault of ours must not reach it, and our own calls are not its runs."""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["Complaints", "safely"]
+__all__ = ["Complaints", "is_paused", "safely"]
+
+is_paused: ContextVar[bool] = ContextVar("attrkit_paused", default=False)
+"""Whether nothing is recorded just here, since it is attrkit that calls a model."""
 
 
 class Complaints:

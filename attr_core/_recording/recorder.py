@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from attr_core._recording import writer
-from attr_core._recording.membrane import Complaints, safely
+from attr_core._recording.membrane import Complaints, is_paused, safely
 from attr_core._recording.requests import CallSite, bare, call_site, read_request
 from attr_core._recording.responses import Answer, Status, read_answer
 from attr_core._recording.streams import StreamRecord, is_stream, recorded_stream
@@ -53,8 +53,10 @@ class Recorder:
         self._target = store if store is not None or db is None else _absolute(db)
         self._stamp, self._redact = stamp, redact
 
-    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], documents: Iterable[Any] | None) -> Call:
-        """Note what is about to be sent."""
+    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], documents: Iterable[Any] | None) -> Call | None:
+        """Note what is about to be sent; nothing where it is attrkit that calls the model."""
+        if is_paused.get():
+            return None
         options = self._site.options(args, kwargs)
         trace = read_request(options, documents)
         return Call(replace(trace, framework=self._framework, started=_now()), options)

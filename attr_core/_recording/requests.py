@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from attr_core._plain import plain
 from attr_core._recording.responses import call_of_item, read
 from attr_core._redact import without_secrets
-from attr_core._storage.trace_rows import plain
 from attr_core.errors import InputError
 from attr_core.types import ATTRKIT_KEY, Document, Generation, Message, Retrieval, ToolCall, Trace
 

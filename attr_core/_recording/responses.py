@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from attr_core._storage.trace_rows import plain
+from attr_core._plain import plain
 from attr_core.errors import InputError
 from attr_core.types import Message, ToolCall
 

@@ -24,7 +24,16 @@ from attr_core._recording.membrane import Complaints, safely
 from attr_core.store import Store
 from attr_core.types import Trace
 
-__all__ = ["EXIT_SECONDS", "QUEUE_LIMIT", "SavesTraces", "Writer", "before_exit", "current"]
+__all__ = [
+    "EXIT_SECONDS",
+    "QUEUE_LIMIT",
+    "SavesTraces",
+    "Writer",
+    "after_last_flush",
+    "before_exit",
+    "current",
+    "flush_where_atexit_is_skipped",
+]
 
 QUEUE_LIMIT = 2_000
 """Traces that may wait at a time."""
@@ -82,12 +91,16 @@ class Writer:
 
     def flush(self, timeout: float | None) -> bool:
         """Wait until what was queued before is stored; whether all of it was, since the last time somebody asked."""
-        if self._thread is threading.current_thread():
-            return False  # a store that flushes while it saves would wait for itself
-        arrived = self._pass_a_marker(timeout) if self._is_alive() or self.n_waiting else True
+        arrived = self.wait(timeout)
         with self._counting:
             lost, self._n_told = self._n_lost - self._n_told, self._n_lost
         return arrived and not lost
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until what was queued before is dealt with; whether it was in time. Nobody is told of losses."""
+        if self._thread is threading.current_thread():
+            return False  # a store that flushes while it saves would wait for itself
+        return self._pass_a_marker(timeout) if self._is_alive() or self.n_waiting else True
 
     def close(self, timeout: float | None) -> bool:
         """Flush, end the thread and close the databases; the next trace starts anew."""
@@ -165,7 +178,7 @@ class Writer:
                 target=safely, args=(self._complaints, self._run), name="attrkit-writer", daemon=True
             )
             thread.start()
-            _flush_where_atexit_is_skipped()
+            flush_where_atexit_is_skipped()
         except RuntimeError:
             self._thread = None
             return False
@@ -234,6 +247,8 @@ class Writer:
 _current = Writer()
 _go_on: Callable[[], None] | None = None
 _BEFORE_EXIT: list[Callable[[], None]] = []
+_AFTER_FLUSH: list[Callable[[], None]] = []
+_ends_in: int | None = None  # the process that has been told to flush in the end
 
 
 def current() -> Writer:
@@ -244,6 +259,11 @@ def current() -> Writer:
 def before_exit(step: Callable[[], None]) -> None:
     """Have ``step`` run before the last flush of the process."""
     _BEFORE_EXIT.append(step)
+
+
+def after_last_flush(step: Callable[[], None]) -> None:
+    """Have ``step`` run after it, when all that was recorded is stored."""
+    _AFTER_FLUSH.append(step)
 
 
 def _before_fork() -> None:
@@ -263,10 +283,12 @@ def _start_over() -> None:
     _current, _go_on = Writer(), None
 
 
-def _flush_where_atexit_is_skipped() -> None:
+def flush_where_atexit_is_skipped() -> None:
     """In children of ``multiprocessing``, which has its own list of what to do in the end."""
+    global _ends_in
     process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
-    if process is not None and util is not None and process.parent_process() is not None:
+    if process is not None and util is not None and process.parent_process() is not None and _ends_in != os.getpid():
+        _ends_in = os.getpid()
         util.Finalize(None, _at_exit, exitpriority=100)
 
 
@@ -280,6 +302,9 @@ def _at_exit() -> None:
         if n_lost := n_left + _current.n_lost:
             text = f"attrkit: {n_lost} recorded calls of this process were not stored ({n_left} still waited)"
             warnings.warn(text, RuntimeWarning, stacklevel=1)
+    for step in _AFTER_FLUSH:
+        with contextlib.suppress(Exception):
+            step()
 
 
 if hasattr(os, "register_at_fork"):

@@ -127,12 +127,13 @@ def locate(
 
 
 def mark_zone(context: str, haystacks: Sequence[Haystack]) -> None:
-    """Set as the zone of its message where ``context`` stands: what an application made of the documents."""
+    """Have the zone of its message hold where ``context`` stands: what an application made of the documents."""
     context = context.strip()
     if context:
         for found in _find(context, fold(context), haystacks, Taken()):
             zoned = next(haystack for haystack in haystacks if haystack.message == found.location.message)
-            zoned.zone = (found.location.start, found.location.end)
+            start, end = zoned.zone or (found.location.start, found.location.end)
+            zoned.zone = (min(start, found.location.start), max(end, found.location.end))
 
 
 def occurrences(text: str, view: View, *, message: int, taken: Taken) -> Iterator[Location]:

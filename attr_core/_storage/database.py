@@ -48,8 +48,54 @@ _ABANDONED: list[sqlite3.Connection] = []
 _WRITERS: dict[str, threading.Lock] = {}
 """File -> whose turn it is in this process: threads that poll SQLite's own lock may wait for ever among many."""
 
+_FORK_SECONDS = 1.0
+
+
+class _Gate:
+    """Lets any number of threads use SQLite at a time, and a fork happen while none does.
+
+    A child would inherit the locks that another thread holds just then, SQLite's own and those of a database in memory,
+    and wait for them for ever.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._n_inside = 0
+        self._forking: int | None = None
+
+    def __enter__(self) -> None:
+        with self._changed:
+            if self._forking is not None:
+                self._changed.wait_for(lambda: self._forking in (None, threading.get_ident()), _FORK_SECONDS)
+            self._n_inside += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._changed:
+            self._n_inside -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._forking = threading.get_ident()
+            self._changed.wait_for(lambda: not self._n_inside, _FORK_SECONDS)
+
+    def open(self) -> None:
+        with self._changed:
+            self._forking = None
+            self._changed.notify_all()
+
+
+_gate = _Gate()
+
+
+def _start_over() -> None:
+    global _gate
+    _gate = _Gate()
+    _WRITERS.clear()  # the threads that held them do not live in a child
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_WRITERS.clear)  # the thread that held one does not live there
+    os.register_at_fork(before=lambda: _gate.close(), after_in_parent=lambda: _gate.open(), after_in_child=_start_over)
 
 
 def default_path() -> Path:
@@ -126,7 +172,7 @@ class Database:
 
     def release_pages(self) -> None:
         """Give the space of what was deleted back to the file system, where nobody is in the way."""
-        with contextlib.suppress(self._error), self._queued(), self._translated(), self._turn:
+        with contextlib.suppress(self._error), self._queued(), _gate, self._translated(), self._turn:
             conn = self._connection()
             conn.executescript("PRAGMA incremental_vacuum")  # execute() would take a single step, which is one page
             if self.path != MEMORY:
@@ -153,7 +199,7 @@ class Database:
 
     @contextlib.contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        with self._translated(), self._turn:
+        with _gate, self._translated(), self._turn:
             db = self._connection()
             db.execute(begin)
             try:
@@ -213,7 +259,8 @@ class _Handle:
 
 def _close(connection: sqlite3.Connection, pid: int) -> None:
     if os.getpid() == pid:
-        connection.close()
+        with _gate:
+            connection.close()
     else:
         _ABANDONED.append(connection)
 
@@ -268,9 +315,10 @@ def _migrate(conn: sqlite3.Connection, path: str, error: type[AttrkitError]) -> 
 
 
 def _check_owner(conn: sqlite3.Connection, path: str, error: type[AttrkitError]) -> int:
+    # The owner last: whoever is making this database just now commits it together with the rest.
+    n_tables = conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     version = int(conn.execute("PRAGMA user_version").fetchone()[0])
     owner = conn.execute("PRAGMA application_id").fetchone()[0]
-    n_tables = conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if owner != APPLICATION_ID and (n_tables or owner or version):
         raise error(f"{path} is another program's database; set ATTRKIT_DB to another file")
     if version > len(MIGRATIONS):

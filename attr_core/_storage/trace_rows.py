@@ -6,15 +6,14 @@ whatever JSON cannot say becomes its ``repr``.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from attr_core._plain import plain
 from attr_core._storage.database import escape, unescape
 from attr_core._storage.schema import digest
 from attr_core.errors import StoreError
@@ -32,9 +31,6 @@ from attr_core.types import (
 
 Rows = dict[str, list[dict[str, Any]]]
 _Owner = tuple[int | None, ...]
-
-_DEEPEST = 64
-_LONGEST_INTEGER = 10_000  # bits; Python refuses to write much longer ones in decimal
 
 
 def to_rows(trace: Trace, *, saved_at: float) -> Rows:
@@ -54,7 +50,7 @@ def to_rows(trace: Trace, *, saved_at: float) -> Rows:
     for i, generation in enumerate(trace.generations):
         _add_tool_calls(rows, generation.tool_calls, generation=i)
         for j, message in enumerate(generation.messages):
-            key = digest(escape(message.content).encode())
+            key = text_key(message)
             texts[key] = message.content
             rows["turns"].append(_turn_row(i, j, message, key))
             _add_tool_calls(rows, message.tool_calls, generation=i, message=j)
@@ -108,34 +104,19 @@ def to_json(value: Any) -> str:
     return json.dumps(plain(value), ensure_ascii=False)
 
 
-def plain(value: Any, depth: int = 0) -> Any:
-    """``value`` as JSON can say it; what it cannot say becomes its ``repr``."""
-    if value is None or isinstance(value, bool | str):
-        return value
-    if depth < _DEEPEST:  # deeper, or a structure that holds itself
-        if isinstance(value, Mapping):
-            return {k if isinstance(k, str) else _safe_repr(k): plain(v, depth + 1) for k, v in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(item, depth + 1) for item in value]
-    with contextlib.suppress(Exception):
-        if isinstance(value, numbers.Integral):
-            whole = int(value)
-            return whole if whole.bit_length() < _LONGEST_INTEGER else hex(whole)
-        if isinstance(value, numbers.Real):
-            return float(value)
-    return _safe_repr(value)
+def segments_json(generation: Generation) -> str:
+    """What is kept of how a generation's prompt was cut."""
+    return to_json([_segment_json(segment) for segment in generation.segments])
+
+
+def text_key(message: Message) -> bytes:
+    """Key in ``texts`` of what a message says."""
+    return digest(escape(message.content).encode())
 
 
 def seconds(moment: datetime) -> float:
     """Since 1970; a moment without a time zone is taken as UTC."""
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _safe_repr(value: Any) -> str:
-    try:
-        return repr(value)
-    except Exception:
-        return f"<{type(value).__qualname__}>"
 
 
 def _trace_row(trace: Trace, saved_at: float) -> dict[str, Any]:
@@ -168,7 +149,7 @@ def _generation_row(position: int, generation: Generation) -> dict[str, Any]:
         "finish_reason": generation.finish_reason,
         "error": generation.error,
         "tools": to_json(generation.tools),
-        "segments": to_json([_segment_json(segment) for segment in generation.segments]),
+        "segments": segments_json(generation),
         "parameters": to_json(generation.parameters),
         "usage": to_json(generation.usage),
         "rendered": to_json(generation.rendered),

@@ -81,9 +81,7 @@ def folded(view: View) -> View:
             ends.extend(view.ends[begin:end])
         else:
             while begin < end:
-                after = begin + 1
-                while after < end and unicodedata.combining(view.text[after]):
-                    after += 1
+                after = _end_of_marks(view.text, begin + 1, end)
                 if letters := _folded_letter(view.text[begin:after]):
                     pieces.append(letters)
                 for _ in letters:
@@ -110,11 +108,21 @@ def gaps(length: int, spans: Iterable[Span]) -> list[Span]:
     return [*left, (position, length)] if position < length else left
 
 
+def _end_of_marks(text: str, start: int, end: int) -> int:
+    """Where the marks end that belong to the character before ``start``, invisible characters among them included."""
+    after = start
+    for position in range(start, end):
+        if unicodedata.combining(text[position]):
+            after = position + 1
+        elif unicodedata.category(text[position]) != "Cf":
+            break
+    return after
+
+
 @lru_cache(maxsize=1 << 14)
 def _folded_letter(letter: str) -> str:
     """A character with its marks; these are put in the one order that Unicode gives them."""
-    if unicodedata.category(letter[0]) == "Cf":
-        letter = letter[1:]
+    letter = "".join(character for character in letter if unicodedata.category(character) != "Cf")
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", letter).casefold())
 
 

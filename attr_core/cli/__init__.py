@@ -14,7 +14,8 @@ from typing import Annotated
 import typer
 
 from attr_core import __version__
-from attr_core.cli import _cache, _doctor, _inspect, _traces
+from attr_core.cli import _cache, _doctor, _inspect, _traces, _worker
+from attr_core.cli._shared import INTERRUPTED
 from attr_core.errors import AttrkitError
 
 __all__ = ["app", "main"]
@@ -28,12 +29,10 @@ app = typer.Typer(
 )
 app.command(epilog=_inspect.DEMO_EXAMPLE)(_inspect.demo)
 app.command(epilog=_inspect.INSPECT_EXAMPLES)(_inspect.inspect)
+app.command(epilog=_worker.EXAMPLES)(_worker.worker)
 app.add_typer(_traces.app, name="traces", epilog=_traces.EXAMPLES)
 app.add_typer(_cache.app, name="cache")
 app.command(epilog=_doctor.EXAMPLES)(_doctor.doctor)
-
-
-INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -49,7 +48,7 @@ def _run(arguments: list[str] | None) -> int:
         code = app(args=arguments, prog_name="attrkit", standalone_mode=False)
     except typer.Abort:
         _complain("stopped")
-        return 130
+        return INTERRUPTED
     except typer.TyperException as error:
         _complain(error.format_message())
         return 2

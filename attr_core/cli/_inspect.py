@@ -27,6 +27,8 @@ Examples:
 
   attrkit inspect tr_1f0c --claim 2 --span "1997"
 
+  attrkit inspect tr_1f0c --step 2
+
   attrkit inspect --file messages.json --engine hf:Qwen/Qwen2.5-0.5B-Instruct
 
   attrkit inspect last --granularity sentence --placebo
@@ -73,6 +75,12 @@ def inspect(
         str | None,
         typer.Option(help="How finely the context is cut: message, chunk, paragraph or sentence; default chunk."),
     ] = None,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step", help="Which model call of the run, from 1, tool calls included; default the one that answered."
+        ),
+    ] = None,
     claim: Annotated[
         list[int] | None, typer.Option("--claim", help="Only this claim (from 1); may be repeated.")
     ] = None,
@@ -101,7 +109,7 @@ def inspect(
     json_: JsonOption = False,
     yes: YesOption = False,
 ) -> None:
-    """Show for every claim of an answer which piece of the context caused it."""
+    """Show for every claim of an answer, or of another step of a run, which piece of the context caused it."""
     from attr_core.api import attribute, check_placebos, plan
     from attr_core.results import Budget
 
@@ -112,6 +120,7 @@ def inspect(
         "engine": _engine(engine, yes),
         "algorithm": algorithm,
         "estimator": estimator,
+        "step": step,
         "claims": [number - 1 for number in claim] if claim else None,
         "spans": span or [],
         "granularity": granularity,
@@ -174,10 +183,11 @@ def _show(attribution: Any, json_: bool, *, db: Path | None, top: int, check: An
     if json_:
         show_json(attribution.to_dict() | ({"placebo": check.to_dict()} if check is not None else {}))
         return
-    trace = None
+    trace, others = None, []
     with suppress(StoreError), Store(db) as store:  # what could not be stored is shown all the same
         trace = store.get(attribution.trace_id)
-    show(render_attribution(attribution, trace, top=top))
+        others = store.attributions(attribution.trace_id, skip_damaged=True)
+    show(render_attribution(attribution, trace, top=top, others=others))
     if check is not None:
         show(render_placebos(check))
 

@@ -17,6 +17,9 @@ from rich.console import Console, RenderableType
 
 from attr_core.errors import ConfigurationError
 
+INTERRUPTED = 130
+"""Exit code of what was stopped by a signal."""
+
 DatabaseOption = Annotated[
     Path | None, typer.Option("--db", help="Database file; default $ATTRKIT_DB, else ~/.attrkit/attrkit.db.")
 ]

@@ -1,13 +1,16 @@
 """The shared SQLite file: made privately, opened by many at once, refused with one clear line."""
 
+import contextlib
 import gc
 import multiprocessing
 import os
+import signal
 import sqlite3
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -306,3 +309,68 @@ def test_any_text_is_stored_exactly(text):
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0\x1a")))
 def test_ordinary_text_is_stored_as_it_is(text):
     assert escape(text) == text
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_happens_between_transactions_and_its_child_waits_for_no_lock(tmp_path):
+    stop = threading.Event()
+    databases = [open_database(tmp_path / "a.db"), open_database(":memory:")]
+
+    def work(database):
+        while not stop.is_set():
+            with database.writing() as db:
+                db.execute("INSERT OR REPLACE INTO memory VALUES ('k', 'v')")
+            with database.reading() as db:
+                db.execute("SELECT * FROM memory").fetchall()
+
+    threads = [threading.Thread(target=work, args=(database,)) for database in databases for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    codes = []
+    for _ in range(20):
+        if (child := os.fork()) == 0:
+            signal.alarm(20)  # ends the child where it waits for a lock that nobody will release
+            for database in databases:
+                with database.writing() as db:
+                    db.execute("INSERT OR REPLACE INTO memory VALUES ('child', 'v')")
+            os._exit(0)
+        codes.append(os.waitpid(child, 0)[1])
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+    for database in databases:
+        database.close()
+    assert codes == [0] * 20
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_inside_a_transaction_waits_a_moment_and_hurts_nobody(tmp_path):
+    with contextlib.closing(open_database(tmp_path / "a.db")) as database:
+        with database.writing() as db:
+            db.execute("INSERT INTO memory VALUES ('k', 'v')")
+            if (child := os.fork()) == 0:
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        with database.reading() as db:
+            assert db.execute("SELECT value FROM memory").fetchall() == [("v",)]
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_database_that_another_thread_makes_meanwhile_is_not_another_programs(path, after):
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    asked = []
+
+    class Interrupted:
+        def execute(self, statement):
+            (row,) = connection.execute(statement).fetchall()
+            asked.append(statement)
+            if len(asked) == after:
+                open_database(path, error=StoreError)
+            return SimpleNamespace(fetchone=lambda: row)
+
+    assert _database._check_owner(Interrupted(), str(path), StoreError) in (0, len(MIGRATIONS))
+    assert len(asked) == 3
+    connection.close()

@@ -1,0 +1,299 @@
+"""What an adapter hands finished runs to: each is stored, and attributed where and when its user chose.
+
+Three modes. ``capture`` stores and spends nothing. ``deferred`` also queues the run for a thread that attributes it.
+``inline`` waits for that, up to a time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+from attr_core._recording import writer
+from attr_core._recording.membrane import Complaints
+from attr_core._redact import redacted
+from attr_core._storage.database import MEMORY, default_path
+from attr_core.algorithms import LikelihoodAlgorithm
+from attr_core.attribution import Attribution
+from attr_core.capture import guarded
+from attr_core.errors import ConfigurationError, TraceNotFoundError
+from attr_core.middleware import SavesTraces
+from attr_core.protocols import Engine
+from attr_core.results import Budget
+from attr_core.sampling import check_rate, is_sampled
+from attr_core.store import Store
+from attr_core.types import Trace
+from attr_core.worker import Worker, WorkerStats
+
+__all__ = ["Collector", "Mode"]
+
+Mode = Literal["capture", "deferred", "inline"]
+
+INLINE_SECONDS = 120.0
+"""How long an inline attribution may hold the application up."""
+
+_REMEMBERED = 256
+_READ_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    trace_id: str
+    run_id: str | None
+    job: concurrent.futures.Future[Attribution] | None
+
+
+class Collector:
+    """Stores and attributes the runs of one adapter.
+
+    Parameters
+    ----------
+    mode : {"capture", "deferred", "inline"}, optional
+        By default ``deferred`` where an engine is given, else ``capture``.
+    engine : str or Engine, optional
+        What measures. Only one that is given spends anything in this process.
+    algorithm : str or algorithm
+    store : path, Store or object with ``save(trace)``, optional
+        Where traces and results are kept; by default ``ATTRKIT_DB``, else ``~/.attrkit/attrkit.db``. An object that
+        only saves takes traces in ``capture`` mode.
+    sample_rate : float
+        Share of the runs that are attributed, decided by the trace's id. All are stored.
+    redact : callable, optional
+        Text -> text, applied to every text before it is stored, and so before it is attributed.
+    budget, budget_per_day : Budget
+        Caps for one run, and for all runs of a UTC day in this database.
+    time_limit : float
+        Seconds that an inline attribution may hold the application up; it then goes on as a deferred one.
+    queue_limit : int
+        Runs that may wait for attribution; beyond, a run is stored and not attributed.
+    executor : Executor, optional
+        Where to attribute, instead of a thread of the worker's own.
+    **options
+        Further ones of :func:`attr_core.api.attribute`: ``granularity``, ``estimator``, ``totals``, ...
+
+    Raises
+    ------
+    ConfigurationError
+        An unknown mode, a mode that needs an engine without one, a rate outside 0 to 1, a store that cannot hold
+        results, or a redactor that cannot be called.
+    """
+
+    def __init__(
+        self,
+        *,
+        mode: Mode | None = None,
+        engine: str | Engine | None = None,
+        algorithm: str | LikelihoodAlgorithm = "likelihood",
+        store: str | os.PathLike[str] | Store | SavesTraces | None = None,
+        sample_rate: float = 1.0,
+        redact: Callable[[str], str] | None = None,
+        budget: Budget = Budget(),
+        budget_per_day: Budget = Budget(),
+        time_limit: float = INLINE_SECONDS,
+        queue_limit: int = 256,
+        executor: concurrent.futures.Executor | None = None,
+        **options: Any,
+    ) -> None:
+        if mode is None:
+            mode = "capture" if engine is None else "deferred"
+        if mode not in get_args(Mode):
+            raise ConfigurationError(f"mode {mode!r} does not exist; use {', '.join(get_args(Mode))}")
+        if mode != "capture" and engine is None:
+            raise ConfigurationError(f"mode {mode!r} measures, and no engine is given; pass engine='hf:MODEL'")
+        if redact is not None and not callable(redact):
+            raise ConfigurationError(f"redact={redact!r} cannot be called; pass a function from text to text")
+        if mode != "capture" and not (store is None or isinstance(store, str | os.PathLike | Store)):
+            raise ConfigurationError(f"store {store!r} takes no results; pass a path or a Store, or mode='capture'")
+        check_rate(sample_rate)
+        self.mode: Mode = mode
+        self.complaints = Complaints()
+        self.time_limit = time_limit
+        self._target = _absolute(store) if isinstance(store, str | os.PathLike) else store
+        self._sample_rate, self._redact = sample_rate, redact
+        self._engine = _named(engine)
+        self._runs: dict[str, _Run] = {}
+        self._listeners: list[Callable[[Trace, Attribution], None]] = []
+        self._worker: Worker | None = None
+        if mode != "capture" and engine is not None:
+            self._worker = Worker(
+                engine,
+                store=store if isinstance(store, Store) else None,
+                db=self._target if isinstance(self._target, str) else None,
+                algorithm=algorithm,
+                budget=budget,
+                budget_per_day=budget_per_day,
+                queue_limit=queue_limit,
+                executor=executor,
+                options=options,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def stats(self) -> WorkerStats:
+        """How many runs were attributed, failed, dropped, postponed, and wait."""
+        return WorkerStats() if self._worker is None else self._worker.stats
+
+    def on_result(self, listener: Callable[[Trace, Attribution], None]) -> None:
+        """Have ``listener`` called with each result, in the thread that measured it."""
+        self._listeners.append(listener)
+
+    @guarded
+    def deliver(self, trace: Trace, complete: bool = True) -> Attribution | None:
+        """Store a run and, once it is complete, attribute it as the mode says; never raises.
+
+        Returns
+        -------
+        Attribution or None
+            In ``inline`` mode, where it was there in time.
+        """
+        known = self._runs.get(trace.id)
+        trace = self._prepared(trace)
+        target = self._target if self._target is not None else _absolute(default_path())
+        writer.current().put(trace, target, self.complaints)
+        job = None if known is None else known.job
+        if complete and job is None and self._worker is not None and self._is_wanted(trace):
+            job = self._worker.submit(trace)
+            if job is not None:
+                job.add_done_callback(lambda done: self._tell(trace, done))
+        self._remember(_Run(trace.id, trace.run_id, job))
+        return self._awaited(job) if job is not None and self.mode == "inline" else None
+
+    def result(self, run: object = None, *, timeout: float | None = None) -> Attribution | None:
+        """The attribution of a run, by its run id or trace id; by default of the last one.
+
+        Waits for one that is queued or under way, at most ``timeout`` seconds.
+
+        Returns
+        -------
+        Attribution or None
+            ``None`` where the run was not attributed: it was not sampled, dropped, or only captured.
+
+        Raises
+        ------
+        AttrkitError
+            Why it could not be attributed.
+        TimeoutError
+            Time ran out.
+        TraceNotFoundError
+            There is no such run.
+        """
+        found = self._find(run)
+        if found is not None and found.job is not None:
+            return found.job.result(timeout)
+        with self._opened() as store:
+            if found is None:
+                return next(reversed(store.attributions(self._stored_id(store, run))), None)
+            with contextlib.suppress(TraceNotFoundError):  # not stored yet, so neither is a result
+                return next(reversed(store.attributions(found.trace_id)), None)
+            return None
+
+    async def aresult(self, run: object = None, *, timeout: float | None = None) -> Attribution | None:
+        """:meth:`result` for callers that run an event loop."""
+        found = self._find(run)
+        if found is not None and found.job is not None:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(found.job)), timeout)
+        return await asyncio.to_thread(self.result, run, timeout=timeout)
+
+    def trace(self, run: object = None) -> Trace:
+        """A run as it is stored, by its run id or trace id; by default the last one.
+
+        Raises
+        ------
+        TraceNotFoundError
+            There is no such run.
+        """
+        found = self._find(run)
+        with self._opened() as store:
+            return store.get(self._stored_id(store, run) if found is None else found.trace_id)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until what was delivered is stored and what was queued is attributed; whether all of it was."""
+        stored = writer.current().flush(timeout)
+        return (self._worker is None or self._worker.flush(timeout)) and stored
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Flush and attribute nothing more; what comes later is still stored."""
+        stored = writer.current().flush(timeout)
+        return (self._worker is None or self._worker.close(timeout)) and stored
+
+    def _prepared(self, trace: Trace) -> Trace:
+        metadata = dict(trace.metadata)
+        if self._engine is not None:
+            metadata["engine"] = self._engine
+        if self._sample_rate < 1 and not is_sampled(trace.id, self._sample_rate):
+            metadata["sampled"] = False
+        trace = replace(trace, metadata=metadata)
+        if self._redact is not None:
+            trace = redacted(trace, self._redact, failed=self.complaints.of_redactor)
+        return trace
+
+    @staticmethod
+    def _is_wanted(trace: Trace) -> bool:
+        return trace.metadata.get("sampled", True) and any(g.written.strip() for g in trace.generations)
+
+    def _remember(self, run: _Run) -> None:
+        self._runs[run.trace_id] = run
+        for trace_id in list(self._runs)[: max(len(self._runs) - _REMEMBERED, 0)]:
+            self._runs.pop(trace_id, None)
+
+    def _awaited(self, job: concurrent.futures.Future[Attribution]) -> Attribution | None:
+        done, _ = concurrent.futures.wait([job], self.time_limit)
+        if done:
+            return job.result() if not job.cancelled() and job.exception() is None else None
+        self.complaints.say("slow", f"an attribution took longer than {self.time_limit:g} s; it goes on in its thread")
+        return None
+
+    def _tell(self, trace: Trace, done: concurrent.futures.Future[Attribution]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        for listener in list(self._listeners):
+            try:
+                listener(trace, done.result())
+            except Exception as error:
+                self.complaints.say("listener", f"a result could not be passed on ({type(error).__name__}: {error})")
+
+    def _find(self, run: object) -> _Run | None:
+        runs = list(self._runs.values())
+        if run is None:
+            return runs[-1] if runs else None
+        wanted = str(run)
+        return next((found for found in reversed(runs) if wanted in (found.trace_id, found.run_id)), None)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Store]:
+        writer.current().wait(_READ_SECONDS)
+        if isinstance(self._target, Store):
+            yield self._target
+            return
+        if self._target is not None and not isinstance(self._target, str):
+            raise ConfigurationError("this store only saves; pass a path or a Store to read results")
+        with Store(self._target) as store:
+            yield store
+
+    @staticmethod
+    def _stored_id(store: Store, run: object) -> str:
+        if run is None:
+            return store.last().id
+        return store.find_run(str(run)) or str(run)
+
+
+def _named(engine: str | Engine | None) -> Any:
+    """What another process is told of the engine: its spec, or that it was an object."""
+    if engine is None or isinstance(engine, str):
+        return engine
+    return {"object": getattr(engine, "spec", type(engine).__name__)}
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    return MEMORY if str(path) == MEMORY else str(Path(path).expanduser().absolute())

@@ -1,0 +1,67 @@
+"""An attribution in a few lines of plain JSON: what adapters leave in an application's response."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from attr_core.attribution import Attribution
+from attr_core.results import Verdict
+from attr_core.types import TargetKind
+
+__all__ = ["compact"]
+
+_CAUSES = (Verdict.DRIVES.value, Verdict.OPPOSES.value, Verdict.HELPFUL.value, Verdict.HARMFUL.value)
+
+
+def compact(attribution: Attribution) -> dict[str, Any]:
+    """What caused each claim, without the texts of the context.
+
+    Returns
+    -------
+    dict
+        ``claims``: for each its ``text`` and its ``targets`` (its pivots and what was named in it, such as a tool
+        call's arguments; where there are none the claim itself), each with the segments that have a verdict other than no effect or undetermined, the largest effect first, and
+        ``undetermined``, how many segments could not be told. Effects are in ``unit``, rounded to three decimals.
+    """
+    claims = []
+    for claim in attribution.claims:
+        rows = attribution.rows(claim=claim.index, reading="total") or attribution.rows(claim=claim.index)
+        phrases = [row for row in rows if attribution.targets[row].kind in (TargetKind.PIVOT, TargetKind.SPAN)]
+        shown = phrases or [row for row in rows if attribution.targets[row].kind is TargetKind.CLAIM]
+        if shown:
+            claims.append({"text": claim.text, "targets": [_target(attribution, row) for row in shown]})
+    return {
+        "trace_id": attribution.trace_id,
+        "generation_id": attribution.generation_id,
+        "method": attribution.method,
+        "unit": attribution.unit,
+        "measured_on": attribution.measured_on,
+        "claims": claims,
+        "warnings": list(attribution.warnings),
+    }
+
+
+def _target(attribution: Attribution, row: int) -> dict[str, Any]:
+    verdicts = attribution.verdicts[row]
+    return {
+        "text": attribution.targets[row].text,
+        "causes": [
+            _cause(attribution, row, column) for column in attribution.ranking(row) if str(verdicts[column]) in _CAUSES
+        ],
+        "undetermined": int(np.count_nonzero(verdicts == Verdict.UNDETERMINED.value)),
+    }
+
+
+def _cause(attribution: Attribution, row: int, column: int) -> dict[str, Any]:
+    segment, effect = attribution.segments[column], float(attribution.effects[row, column])
+    return {
+        "segment": segment.id,
+        "kind": segment.kind.value,
+        "group_id": segment.group_id,
+        "origin": segment.origin,
+        "effect": None if math.isnan(effect) else round(effect, 3),
+        "verdict": str(attribution.verdicts[row, column]),
+    }
