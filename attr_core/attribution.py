@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA_VERSION", "Attribution", "probability"]
 
 _COLUMNS = (
-    *("target", "target_kind", "claim", "reading", "segment", "segment_kind", "group_id", "text", "effect", "low"),
-    *("high", "p_value", "drop", "delta", "verdict", "full", "closed_book"),
+    *("target", "target_kind", "claim", "reading", "segment", "segment_kind", "group_id", "origin", "text"),
+    *("effect", "low", "high", "p_value", "drop", "delta", "verdict", "full", "closed_book"),
 )
 
 SCHEMA_VERSION = 1
@@ -159,6 +159,7 @@ class Attribution:
                     "segment": segment.id,
                     "segment_kind": segment.kind.value,
                     "group_id": segment.group_id,
+                    "origin": segment.origin,
                     "text": segment.text,
                     "effect": float(self.effects[t, s]),
                     "low": float(self.low[t, s]),

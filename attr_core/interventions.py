@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +19,9 @@ __all__ = ["regenerate", "sampling_like"]
 MIN_NEW_TOKENS = 32
 MAX_NEW_TOKENS = 256
 
+_CALLED = frozenset({"tool_calls", "function_call"})
+_DECODER = json.JSONDecoder()
+
 
 def regenerate(
     engine: Generates,
@@ -27,8 +33,10 @@ def regenerate(
 ) -> tuple[Regeneration, ...]:
     """What the model says when each of ``removals`` (columns of ``segments``) is deleted from its prompt.
 
-    ``same`` compares with the recorded response, white space aside; where either was cut at its limit of tokens, as far
-    as both go. Cost: one generation per removal.
+    ``same`` compares with what was recorded, white space aside; where either was cut at its limit of tokens, as far
+    as both go. A recorded tool call is the same in whatever syntax the model writes it, as long as name and arguments
+    stand there as JSON. Where an engine says that tools were called but not how, that is left out.
+    Cost: one generation per removal.
     """
     masks = np.ones((len(removals), len(segments)), dtype=np.bool_)
     for row, columns in enumerate(removals):
@@ -37,16 +45,48 @@ def regenerate(
     return tuple(
         Regeneration(tuple(columns), completion.text, _is_same(completion, generation))
         for columns, completion in zip(removals, completions, strict=True)
+        if not generation.tool_calls or completion.finish_reason not in _CALLED or _calls_in(completion.text)
     )
 
 
 def _is_same(completion: Completion, generation: Generation) -> bool:
-    said, recorded = (" ".join(text.split()) for text in (completion.text, generation.response or ""))
+    said, recorded = (" ".join(text.split()) for text in (completion.text, generation.written))
     if completion.finish_reason == "length":
         return bool(said) and recorded.startswith(said)
     if generation.finish_reason == "length":
         return said.startswith(recorded)
-    return said == recorded
+    return said == recorded or _calls_alike(completion.text, generation)
+
+
+def _calls_alike(text: str, generation: Generation) -> bool:
+    """Whether ``text`` makes the recorded calls, after what was said before them."""
+    recorded = [(call.name, call.arguments or {}) for call in generation.tool_calls]
+    before = " ".join((generation.response or "").split())
+    return bool(recorded) and _calls_in(text) == recorded and " ".join(text.split()).startswith(before)
+
+
+def _calls_in(text: str) -> list[tuple[Any, Any]]:
+    """Name and arguments of the calls that stand in a text as JSON; anything else in JSON has no name."""
+    calls, position = [], text.find("{")
+    while position >= 0:
+        try:
+            found, position = _DECODER.raw_decode(text, position)
+            calls.append(_call(found))
+        except (ValueError, RecursionError):
+            position += 1
+        position = text.find("{", position)
+    return calls
+
+
+def _call(found: dict[str, Any]) -> tuple[Any, Any]:
+    """Name and arguments, where models write calls as JSON: bare, inside ``function``, or with ``parameters``."""
+    function = found.get("function")
+    inner = function if isinstance(function, dict) else found
+    arguments = inner.get("arguments", inner.get("parameters"))
+    if isinstance(arguments, str):
+        with contextlib.suppress(ValueError, RecursionError):  # else the model's own words, as recorded
+            arguments = json.loads(arguments)
+    return inner.get("name"), arguments or {}
 
 
 def sampling_like(generation: Generation, *, response_tokens: int) -> Sampling:

@@ -61,11 +61,9 @@ def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
     p_values = adjusted_p_values(estimate, delta)
     verdicts = weigh(estimate, delta, p_values, knows_right=value.knows_right)
     whole = readings[0]
-    trouble: list[str] = []
-    try:
-        regenerated = _regenerate(setup, metered, value, estimate.effects, delta, response_tokens=len(whole.offsets))
-    except EngineError as error:  # what is measured is not lost for what cannot be generated
-        regenerated, trouble = (), [f"the answer could not be generated anew: {error}"]
+    regenerated, trouble = _regenerate(
+        setup, metered, value, estimate.effects, delta, response_tokens=len(whole.offsets)
+    )
     return Attribution(
         method=f"{value.name} × {setup.estimator.name}",
         estimand=estimate.estimand or setup.estimator.estimand,
@@ -161,14 +159,23 @@ def _read(setup: Setup, value: ResponseLogOdds, ends: MaskArray, seed: int) -> l
 
 
 def _targets(setup: Setup, readings: Sequence[_Reading], *, floor: float) -> tuple[Target, ...]:
-    """Each claim's pivots and the claim, both readings of each; the named spans; the whole response."""
+    """Each claim's pivots and the claim, both readings of each; the named spans; the whole response.
+
+    A tool call has its name and values, and the pivots inside these: what the call's syntax changes is no finding.
+    """
     whole, *alone = readings
     totals = {reading.claim.index: reading for reading in alone if reading.claim is not None}
     rows: list[Target] = []
     for claim in setup.chosen:
-        rows += _pivots(setup.response, claim, whole, totals.get(claim.index), floor=floor)
+        values = [value for value in setup.values if value.claim == claim.index]
+        values = [value for value in values if tokens_in(whole.offsets, value.start, value.end).any()]
+        rows += values
+        is_call = claim.index >= len(setup.claims) - len(setup.generation.tool_calls)
+        for part in [Claim(claim.index, v.start, v.end, v.text) for v in values] if is_call else [claim]:
+            pivots = _pivots(setup.response, part, whole, totals.get(claim.index), floor=floor)
+            rows += [pivot for pivot in pivots if not is_call or pivot.text != part.text]
         rows.append(Target(TargetKind.CLAIM, claim.start, claim.end, claim.text, claim.index))
-    rows += setup.spans
+    rows += [span for span in setup.spans if span not in rows]
     rows.append(Target(TargetKind.RESPONSE, 0, len(setup.response), setup.response))
     both: list[Target] = []
     for row in rows:
@@ -227,7 +234,8 @@ def _regenerate(
     delta: FloatArray,
     *,
     response_tokens: int,
-) -> tuple[Regeneration, ...]:
+) -> tuple[tuple[Regeneration, ...], list[str]]:
+    """What the model says anew, and what is to be said where it does not."""
     n = len(setup.columns)
     leading = [_leading(value.targets, effects, delta, claim) for claim in setup.chosen]
     removals = [(), tuple(range(n)), *((column,) for column in leading if column is not None)]
@@ -237,14 +245,15 @@ def _regenerate(
     fitting = [removed for removed, fits in zip(removals, value.fits(masks), strict=True) if fits]
     fitting = list(dict.fromkeys(fitting))[: setup.n_regenerations]
     if not fitting:
-        return ()
-    return regenerate(
-        metered,
-        setup.generation,
-        segments=setup.columns,
-        removals=fitting,
-        sampling=sampling_like(setup.generation, response_tokens=response_tokens),
-    )
+        return (), []
+    sampling = sampling_like(setup.generation, response_tokens=response_tokens)
+    try:
+        found = regenerate(metered, setup.generation, segments=setup.columns, removals=fitting, sampling=sampling)
+    except EngineError as error:  # what is measured is not lost for what cannot be generated
+        return (), [f"the answer could not be generated anew: {error}"]
+    apart = len(fitting) - len(found)
+    told = f"{apart} of {len(fitting)} regenerations called tools, which the engine does not tell; they are left out"
+    return found, [told] if apart else []
 
 
 def _leading(targets: Sequence[Target], effects: FloatArray, delta: FloatArray, claim: Claim) -> int | None:
@@ -282,7 +291,7 @@ def _warnings(
         )
     unchanged = next((again for again in regenerated if not again.removed), None)
     if unchanged is not None and not unchanged.same and not proxy:
-        warnings.append("the unchanged prompt does not reproduce the recorded response")
+        warnings.append("the unchanged prompt does not reproduce what was recorded")
     if NOISE_MARGIN * noise > floor:
         warnings.append(
             f"the engine does not reproduce its own numbers: one prompt's values differ by {noise:.2f}; the margin δ "

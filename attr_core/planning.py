@@ -9,7 +9,7 @@ import numpy as np
 
 from attr_core.algorithms import LikelihoodAlgorithm, algorithm_named, default_estimator
 from attr_core.capabilities import offered, require
-from attr_core.claims import split_claims
+from attr_core.claims import claims_of, values_of
 from attr_core.engines import load_engine
 from attr_core.errors import BudgetExceededError, ConfigurationError, ContextTooLongError, InputError
 from attr_core.estimators import ContextCite, DebiasedLasso, estimator_named
@@ -18,13 +18,16 @@ from attr_core.placebo import with_placebos
 from attr_core.prompt import ablate, candidates, count_tokens
 from attr_core.protocols import Capability, Engine, Estimator, Renders
 from attr_core.results import Budget, Cost, Plan, Step
-from attr_core.segmenter import partly_located, segment_trace, unlocated
+from attr_core.segmenter import documents_before, partly_located, segment_trace, unlocated
 from attr_core.types import Claim, Generation, Granularity, Message, Prompt, Segment, Target, TargetKind, Trace
 
 __all__ = ["MAX_COUNTERFACTUALS", "N_REPEATS", "Options", "Setup", "Span", "plan_of", "settle"]
 
 MAX_COUNTERFACTUALS = 3
 """Leading segments without which the answer is generated anew."""
+
+MAX_VALUES = 16
+"""Most names and argument values of tool calls that are targets without being asked for."""
 
 N_REPEATS = 2
 """Times that one prompt is scored again, alone, to see how far the engine reproduces its numbers."""
@@ -42,6 +45,7 @@ class Options:
     algorithm: str | LikelihoodAlgorithm = "likelihood"
     estimator: str | Estimator | None = None
     generation: str | None = None
+    step: int | None = None
     claims: Sequence[int] | None = None
     spans: Sequence[Span] = ()
     granularity: Granularity | None = None
@@ -54,7 +58,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A run, settled: ``columns`` are the segments that can be removed, ``totals`` the claims scored on their own."""
+    """A run, settled.
+
+    ``response`` is what the model wrote, tool calls included; ``columns`` are the segments that can be removed,
+    ``totals`` the claims scored on their own, ``spans`` what the caller named and ``values`` what tool calls hold.
+    """
 
     trace: Trace
     generation: Generation
@@ -64,6 +72,7 @@ class Setup:
     chosen: tuple[Claim, ...]
     totals: tuple[Claim, ...]
     spans: tuple[Target, ...]
+    values: tuple[Target, ...]
     engine: Engine
     algorithm: LikelihoodAlgorithm
     estimator: Estimator
@@ -83,23 +92,25 @@ def settle(trace: Trace, options: Options) -> Setup:
     Raises
     ------
     InputError
-        An empty response, or a claim or span that is not in it.
+        No such step or generation, one that wrote nothing, or a claim or span that is not in what it wrote.
     MissingCapabilityError, BudgetExceededError, ContextTooLongError
         It cannot be measured on that engine, or within that budget.
     """
-    generation = _generation(trace, options.generation)
-    response = generation.response or ""
-    if not response.strip():
-        raise InputError(f"trace {trace.id} has an empty response; there is nothing to attribute")
+    generation = _generation(trace, options)
+    response = generation.written
+    if not response:
+        raise InputError(f"{_which(trace, generation)} has an empty response and no tool call; nothing to attribute")
     generation = segment_trace(trace, generation, granularity=options.granularity)
     if not isinstance(options.seed, int) or not 0 <= options.seed < MAX_SEED:
         raise ConfigurationError(f"seed {options.seed!r} cannot be used; give a whole number from 0 to {MAX_SEED - 1}")
     if options.placebos:
         generation = with_placebos(generation, options.placebos)
-    claims = split_claims(response)
+    claims = claims_of(generation)
     chosen = _choose(claims, options.claims)
     wanted = [options.spans] if isinstance(options.spans, str) else options.spans
     spans = tuple(dict.fromkeys(_span(response, claims, span) for span in wanted))
+    indices = {claim.index for claim in chosen}
+    values = [value for value in values_of(generation) if value.claim in indices]
     algorithm = algorithm_named(options.algorithm) if isinstance(options.algorithm, str) else options.algorithm
     engine = load_engine(options.engine)
     require(engine, algorithm.needs, by=f"the {algorithm.name} algorithm")
@@ -115,12 +126,13 @@ def settle(trace: Trace, options: Options) -> Setup:
         chosen=chosen,
         totals=later if options.totals and columns else (),
         spans=spans,
+        values=tuple(values[:MAX_VALUES]),
         engine=engine,
         algorithm=algorithm,
         estimator=_estimator(options, algorithm, len(columns), None, sample=too_long is not None),
         n_repeats=N_REPEATS,
         n_regenerations=_n_regenerations(options, engine, len(chosen), len(columns)),
-        notes=(*_notes(trace, generation, engine), *([too_long] if too_long else [])),
+        notes=(*_notes(trace, generation, engine, n_values=len(values)), *([too_long] if too_long else [])),
     )
     return _within_tokens(_within_budget(setup, options, sample=too_long is not None), options)
 
@@ -168,7 +180,15 @@ def _expected_masks(estimator: Estimator, n_segments: int) -> int:
     return min(most, round(distinct) + 2 + min(n_segments, 2 * int(n_drops)))
 
 
-def _generation(trace: Trace, identifier: str | None) -> Generation:
+def _generation(trace: Trace, options: Options) -> Generation:
+    step, identifier = options.step, options.generation
+    if step is not None and identifier is not None:
+        raise ConfigurationError(f"step {step} and generation {identifier!r} both name a model call; give one of them")
+    if step is not None:
+        n = len(trace.generations)
+        if not isinstance(step, int) or not 1 <= step <= n:
+            raise InputError(f"step {step} does not exist; trace {trace.id} has {n} model call{'s' * (n != 1)}")
+        return trace.generations[step - 1]
     if identifier is None:
         return trace.target_generation
     for generation in trace.generations:
@@ -176,6 +196,13 @@ def _generation(trace: Trace, identifier: str | None) -> Generation:
             return generation
     known = ", ".join(generation.id for generation in trace.generations)
     raise InputError(f"trace {trace.id} has no generation {identifier!r}; it has {known or 'none'}")
+
+
+def _which(trace: Trace, generation: Generation) -> str:
+    if len(trace.generations) == 1:
+        return f"trace {trace.id}"
+    step = next(n for n, other in enumerate(trace.generations, start=1) if other.id == generation.id)
+    return f"step {step} of trace {trace.id}"
 
 
 def _choose(claims: tuple[Claim, ...], wanted: Sequence[int] | None) -> tuple[Claim, ...]:
@@ -289,9 +316,9 @@ def _too_long(generation: Generation, columns: Sequence[Segment], response: str,
     )
 
 
-def _notes(trace: Trace, generation: Generation, engine: Engine) -> list[str]:
+def _notes(trace: Trace, generation: Generation, engine: Engine, *, n_values: int) -> list[str]:
     notes = []
-    if lost := unlocated(trace, generation.segments):
+    if lost := unlocated(documents_before(trace, generation), generation.segments):
         names = ", ".join(document.id for document in lost[:5])
         notes.append(f"{len(lost)} of the retrieved documents were not found in the prompt: {names}")
     if parts := partly_located(generation.segments):
@@ -299,4 +326,8 @@ def _notes(trace: Trace, generation: Generation, engine: Engine) -> list[str]:
         notes.append(f"{len(parts)} of the retrieved documents were found only in part: {shares}")
     if isinstance(engine, Renders):
         notes += engine.render(generation.prompt).notes
+    if generation.tool_calls:
+        notes.append("tool calls were scored as JSON text, not in the call syntax of the model that wrote them")
+    if n_values > MAX_VALUES:
+        notes.append(f"the tool calls hold {n_values} values, the first {MAX_VALUES} are targets; name others as spans")
     return notes

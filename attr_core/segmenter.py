@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, get_args
 
 from attr_core._segmenting.finer import coarser, finer
 from attr_core._segmenting.locate import Found, Haystack, Taken, locate, mark_zone
+from attr_core._segmenting.origins import (
+    calls_before,
+    carried_in,
+    is_carried_only,
+    origin_of,
+    position_of,
+    sources_before,
+)
 from attr_core._segmenting.turn import Part, substance, turn_parts
 from attr_core._text.views import Span, fold, gaps
 from attr_core.errors import InputError
 from attr_core.types import Document, Generation, Granularity, Location, Message, Segment, SegmentKind, Trace
 
-__all__ = ["group_of", "partly_located", "segment", "segment_trace", "unlocated"]
+__all__ = ["documents_before", "group_of", "partly_located", "segment", "segment_trace", "unlocated"]
 
 _Named = dict[str, tuple[Document, tuple[str, ...]]]  # a text's first document, and the names of all that have it
 _Held = tuple[int, int, tuple[str, ...]]  # where in a message a text stands, and the names of its documents
@@ -125,7 +134,11 @@ def segment_trace(
     Returns
     -------
     Generation
-        A copy. A segment that is or stands in a repeated response of an earlier generation has that as its ``origin``.
+        A copy. A segment whose text an earlier generation wrote, or a tool call before it gave (as output or document),
+        has that as its ``origin``: the earliest, found by the message's ``tool_call_id``, else by texts that are equal
+        or hold one another. What stood in the prompt of that model call already did not come from it. An earlier
+        generation's response that stands in an instruction or that a prompt template was given (an answer to be
+        refined, answers to be summed up) is cut out as a segment of its own, ``step2``, which can be removed.
 
     Raises
     ------
@@ -135,20 +148,48 @@ def segment_trace(
     generation = generation or trace.target_generation
     if generation.segments and granularity is None:
         return generation
-    segments = segment(generation, documents=_documents(trace), query=trace.query, granularity=granularity or "chunk")
-    earlier: dict[str, str] = {}
-    for other in trace.generations:
-        if other.id == generation.id:
-            break
-        if other.response and other.response.strip():
-            earlier[other.response.strip()] = other.id
+    documents = documents_before(trace, generation)
+    cut = partial(segment, generation, query=trace.query, granularity=granularity or "chunk")
+    segments = cut(documents=documents)
+    if granularity != "message" and (carried := carried_in(trace, generation, segments)):
+        documents = tuple(one for one in documents if not is_carried_only(one.text.strip(), carried, generation))
+        answers = [Document(f"step{step}", text) for text, (step, _) in carried.items()]
+        segments = tuple(_as_carried(piece, carried) for piece in cut(documents=(*documents, *answers)))
+    names = {(document.id, document.text.strip()): name for name, document in _with_names(documents)}
+    sources = sources_before(trace, generation, names)
+    return replace(
+        generation,
+        segments=tuple(
+            replace(piece, origin=piece.origin or origin_of(piece, generation, trace, sources)) for piece in segments
+        ),
+    )
 
-    def origin(piece: Segment) -> str | None:
-        whole = generation.messages[piece.locations[0].message].content
-        return piece.origin or earlier.get(piece.text.strip()) or earlier.get(whole.strip())
 
-    segments = tuple(replace(piece, origin=origin(piece)) for piece in segments)
-    return replace(generation, segments=segments)
+def documents_before(trace: Trace, generation: Generation) -> tuple[Document, ...]:
+    """The documents of a trace that the prompt of a generation can hold.
+
+    Not those of tool calls that it or a later one asked for, nor retrieved ones that stand in later prompts only.
+    """
+    later = trace.generations[position_of(trace, generation) + 1 :]
+    own, others = _contents([generation]), _contents(later)
+    retrieved = (
+        document for document in trace.documents if (text := document.text.strip()) in own or text not in others
+    )
+    brought = (document for call, _ in calls_before(trace, generation) for document in call.documents)
+    return (*retrieved, *brought)
+
+
+def _as_carried(piece: Segment, carried: Mapping[str, tuple[int, str]]) -> Segment:
+    """A piece that was cut out as an earlier generation's answer, as what it is."""
+    found = {f"step{step}": origin for step, origin in carried.values()}
+    if piece.kind is not SegmentKind.RETRIEVED or not set(piece.documents) <= set(found):
+        return piece
+    origin = found[piece.documents[0]]
+    return replace(piece, kind=SegmentKind.ASSISTANT_TURN, origin=origin, documents=(), located=None)
+
+
+def _contents(generations: Iterable[Generation]) -> str:
+    return "\0".join(message.content for generation in generations for message in generation.messages)
 
 
 def unlocated(documents: Iterable[Document] | Trace, segments: Sequence[Segment]) -> tuple[Document, ...]:
@@ -206,8 +247,10 @@ def _find(
         for index, message in enumerate(messages)
         if (rank := _rank(message, is_history=index < last)) is not None
     ]
-    if isinstance(context := generation.rendered.get("context"), str):
-        mark_zone(context, haystacks)
+    context = generation.rendered.get("context")
+    for text in context if isinstance(context, list | tuple) else [context]:
+        if isinstance(text, str):
+            mark_zone(text, haystacks)
     query = (query or "").strip()
     if last >= 0 and query == messages[last].content.strip():
         query = ""

@@ -36,6 +36,8 @@ __all__ = [
     "TargetKind",
     "ToolCall",
     "Trace",
+    "call_text",
+    "new_id",
 ]
 
 ATTRKIT_KEY = "attrkit"
@@ -212,7 +214,7 @@ class Retrieval:
 
     query: str | None
     documents: tuple[Document, ...]
-    id: str = field(default_factory=lambda: _new_id("ret"))
+    id: str = field(default_factory=lambda: new_id("ret"))
     name: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -285,7 +287,7 @@ class Generation:
 
     messages: tuple[Message, ...]
     response: str | None
-    id: str = field(default_factory=lambda: _new_id("gen"))
+    id: str = field(default_factory=lambda: new_id("gen"))
     parent: str | None = None
     tools: tuple[Mapping[str, Any], ...] = ()
     segments: tuple[Segment, ...] = ()
@@ -303,6 +305,16 @@ class Generation:
         """The messages and tools as they were sent."""
         return Prompt(self.messages, self.tools)
 
+    @property
+    def written(self) -> str:
+        """What the model wrote, and what a target's span counts in: its text, then its tool calls, a line each.
+
+        A call stands there as :func:`call_text` writes it. Text of white space only is none; empty where the model
+        wrote nothing.
+        """
+        said = [self.response] if self.response and self.response.strip() else []
+        return "\n".join([*said, *(call_text(call.name, call.arguments) for call in self.tool_calls)])
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -311,7 +323,7 @@ class Trace:
     query: str | None
     generations: tuple[Generation, ...]
     answer: str | None
-    id: str = field(default_factory=lambda: _new_id("tr"))
+    id: str = field(default_factory=lambda: new_id("tr"))
     retrievals: tuple[Retrieval, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     reference: str | None = None
@@ -398,7 +410,9 @@ class Trace:
 
     @property
     def target_generation(self) -> Generation:
-        """The generation that gave the answer: the last one with a response, else the last.
+        """The generation that gave the answer: the last one with a response, else the last that called a tool.
+
+        Where no model call wrote anything, the last.
 
         Raises
         ------
@@ -408,7 +422,8 @@ class Trace:
         if not self.generations:
             raise InputError(f"trace {self.id} holds no model call; nothing can be attributed")
         answered = [generation for generation in self.generations if generation.response]
-        return (answered or self.generations)[-1]
+        called = [generation for generation in self.generations if generation.tool_calls]
+        return (answered or called or self.generations)[-1]
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -420,7 +435,20 @@ class Trace:
         return replace(self, generations=tuple(generation if g.id == generation.id else g for g in self.generations))
 
 
-def _new_id(prefix: str) -> str:
+def call_text(name: str, arguments: Any) -> str:
+    """A tool call as one line of text, for models and targets that have no syntax of their own for it.
+
+    Examples
+    --------
+    >>> call_text("search", {"query": "fair", "limit": 3})
+    'Tool call: {"arguments": {"limit": 3, "query": "fair"}, "name": "search"}'
+    """
+    call = {"name": name, "arguments": {} if arguments is None else arguments}
+    return "Tool call: " + json.dumps(call, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def new_id(prefix: str) -> str:
+    """A new random id: the prefix (``tr``, ``gen``, ``ret``), an underscore and 16 hexadecimal digits."""
     return f"{prefix}_{uuid.uuid4().hex[:16]}"
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from attr_core.engines._tokens import Piece, whole_characters
 from attr_core.errors import InputError
-from attr_core.types import Message, Prompt, ToolCall
+from attr_core.types import Message, Prompt, ToolCall, call_text
 
 Chat = list[dict[str, Any]]
 Template = Callable[[Chat, list[dict[str, Any]]], str]
@@ -49,11 +49,16 @@ _ALL = Rewrite.TOOLS | Rewrite.CALLS | Rewrite.OUTPUTS
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A prompt as text: literal pieces are what messages wrote that looks like a control token."""
+    """A prompt as text: literal pieces are what messages wrote that looks like a control token.
+
+    ``cuts`` are the characters of the text at which each cut asked for stands, by its number; none where the template
+    leaves out the text around it.
+    """
 
     pieces: tuple[Piece, ...]
     notes: tuple[str, ...]
     is_plain: bool
+    cuts: Mapping[int, tuple[int, ...]]
 
     @property
     def text(self) -> str:
@@ -76,8 +81,11 @@ class ChatWriter:
         self._knows_developer = developer
         self._settled: dict[str, Rewrite | None] = {}
 
-    def write(self, prompt: Prompt) -> Rendered:
+    def write(self, prompt: Prompt, cuts: Sequence[tuple[int, int]] = ()) -> Rendered:
         """The prompt up to where the assistant's answer begins.
+
+        ``cuts`` are (message index, character of its content) whose places in the text are asked for; they must stand
+        beside a character that no template trims, and inside no control token's text.
 
         Raises
         ------
@@ -91,6 +99,7 @@ class ChatWriter:
         template = self._plain if rewrite is None or self._template is None else self._template
         mark = _unused("zqattr", json.dumps([chat, tools], ensure_ascii=False, default=str))
         literals: list[str] = []
+        _insert(cuts, chat, mark)
         masked = self._mask([chat, tools], mark, literals)
         # Templates put a default where a message is empty; a placeholder that vanishes afterwards forestalls it.
         for message in masked[0]:
@@ -103,7 +112,12 @@ class ChatWriter:
         except Exception as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(f"the chat template fails on this prompt: {reason}; check its messages") from error
-        return Rendered(_pieces(text, mark, literals), self._notes(chat, rewrite), template is self._plain)
+        pieces, found = _pieces(text, mark, literals)
+        return Rendered(pieces, self._notes(chat, rewrite), template is self._plain, found)
+
+    def controls(self, text: str) -> list[tuple[int, int]]:
+        """Where control tokens' texts stand in ``text``."""
+        return [match.span() for match in self._control.finditer(text)]
 
     def closing(self) -> str | None:
         """The control token that ends an assistant's turn, where the template shows one."""
@@ -254,10 +268,9 @@ def _rewritten(chat: Chat, tools: list[dict[str, Any]], rewrite: Rewrite) -> tup
         tools = []
     for message in chat:
         if Rewrite.CALLS in rewrite and "tool_calls" in message:
-            calls = (_json(call["function"]) for call in message.pop("tool_calls"))
-            message["content"] = "\n".join(
-                filter(None, (message["content"], *(f"Tool call: {call}" for call in calls)))
-            )
+            functions = (call["function"] for call in message.pop("tool_calls"))
+            calls = (call_text(function["name"], function["arguments"]) for function in functions)
+            message["content"] = "\n".join(filter(None, (message["content"], *calls)))
         if Rewrite.OUTPUTS in rewrite and message["role"] == "tool":
             label = f"Output of tool {message['name']}" if message.get("name") else "Tool output"
             message.update(role="user", content=f"{label}:\n{message['content']}")
@@ -300,7 +313,25 @@ def _unused(mark: str, text: str) -> str:
     return mark
 
 
-def _pieces(text: str, mark: str, literals: Sequence[str]) -> tuple[Piece, ...]:
-    parts = re.split(f"{mark}([0-9]+)z", text)
-    pieces = [(literals[int(part)], True) if n % 2 else (part, False) for n, part in enumerate(parts)]
-    return tuple(piece for piece in pieces if piece[0])
+def _insert(cuts: Sequence[tuple[int, int]], chat: Chat, mark: str) -> None:
+    # From the last to the first, so that those still to come keep their places.
+    for number, (message, at) in sorted(enumerate(cuts), key=lambda cut: cut[1], reverse=True):
+        content = chat[message]["content"]
+        chat[message]["content"] = f"{content[:at]}{mark}c{number}z{content[at:]}"
+
+
+def _pieces(text: str, mark: str, literals: Sequence[str]) -> tuple[tuple[Piece, ...], dict[int, tuple[int, ...]]]:
+    pieces: list[Piece] = []
+    cuts: dict[int, tuple[int, ...]] = {}
+    length = 0
+    for n, part in enumerate(re.split(f"{mark}(c?[0-9]+)z", text)):
+        if n % 2 and part.startswith("c"):
+            cuts[int(part[1:])] = (*cuts.get(int(part[1:]), ()), length)
+            continue
+        piece = (literals[int(part)], True) if n % 2 else (part, False)
+        length += len(piece[0])
+        # What a cut parted is one again.
+        if pieces and not piece[1] and not pieces[-1][1]:
+            piece = (pieces.pop()[0] + piece[0], False)
+        pieces += [piece] if piece[0] else []
+    return tuple(pieces), cuts

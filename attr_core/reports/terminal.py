@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -14,24 +14,31 @@ from rich.table import Table
 from rich.text import Text
 
 from attr_core.attribution import Attribution, probability
+from attr_core.carried import Way, carried
+from attr_core.reports._rows import Rows
+from attr_core.reports._ways import way_lines
+from attr_core.reports._words import (
+    cropped,
+    is_answer,
+    is_call,
+    made_of,
+    origins_of,
+    place_name,
+    quoted,
+    segment_name,
+    step_shown,
+    value_name,
+    visible,
+)
 from attr_core.results import Cost, PlaceboCheck, Plan, Verdict
-from attr_core.types import Segment, TargetKind, Trace
+from attr_core.types import Claim, TargetKind, Trace
 
 __all__ = ["render_attribution", "render_cost", "render_placebos", "render_plan", "visible"]
 
-_STYLES = {
-    Verdict.DRIVES: "bold green",
-    Verdict.HELPFUL: "bold green",
-    Verdict.OPPOSES: "bold red",
-    Verdict.HARMFUL: "bold red",
-    Verdict.NO_EFFECT: "dim",
-    Verdict.UNDETERMINED: "yellow",
-}
-
-_BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
-
 _FOR = frozenset({Verdict.DRIVES.value, Verdict.HELPFUL.value})
 _AGAINST = frozenset({Verdict.OPPOSES.value, Verdict.HARMFUL.value})
+
+HEADING_WIDTH = 10
 
 QUESTION_WIDTH = 300
 """Characters of the question that are shown."""
@@ -39,33 +46,47 @@ QUESTION_WIDTH = 300
 TINY = -6.9
 """Log-odds of a probability of 0.1 %."""
 
-TEXT_WIDTH = 400
-"""Characters of a segment's text handed to the table, which cuts them to its width."""
+MAX_NAMED = 5
+"""Most segments that the overview names for one target."""
+
+MAX_TOLD = 6
+"""Most targets of one claim that the overview names."""
+
+TARGET_WIDTH = 80
+"""Characters of a target's text in the overview."""
 
 
-def render_attribution(attribution: Attribution, trace: Trace | None = None, *, top: int = 3) -> RenderableType:
+def render_attribution(
+    attribution: Attribution, trace: Trace | None = None, *, top: int = 3, others: Sequence[Attribution] = ()
+) -> RenderableType:
     """The answer with its claims numbered, what caused each, and what it cost.
 
     Parameters
     ----------
     attribution : Attribution
     trace : Trace, optional
-        For the question and the time.
+        For the question, the time, which step of the run this is, and where segments came from.
     top : int, default 3
         Segments shown for each target, besides all that drive or oppose it.
+    others : sequence of Attribution
+        Of other steps of the run, for what drove the texts that came from there.
     """
-    parts: list[RenderableType] = [*_head(attribution, trace), _answer(attribution), *_causes(attribution), Text()]
+    ways = () if trace is None else carried(attribution, trace, others)
+    view = _View(attribution, origins_of(attribution, trace), is_answer(attribution, trace), top, ways)
+    parts: list[RenderableType] = [*_head(attribution, trace), _answer(view), *_causes(view), Text()]
     for claim in attribution.claims:
         rows = attribution.rows(claim=claim.index)
         if rows:
-            parts += _claim(attribution, claim.index, rows, top)
+            parts += _claim(view, claim.index, rows)
     for row in attribution.rows(TargetKind.SPAN):
-        if attribution.targets[row].reading == "total" or not _has_total(attribution, row):
-            parts += [*_target(attribution, row, f"span {_quote(attribution.targets[row].text)}", top), Text()]
+        target = attribution.targets[row]
+        is_shown = target.claim is not None and is_call(attribution.claims[target.claim])
+        if not is_shown and (target.reading == "total" or not _has_total(attribution, row)):
+            parts += [*_target(view, row, f"span {quoted(target.text)}"), Text()]
     if len(attribution.claims) > 1:
         for row in attribution.rows(TargetKind.RESPONSE):
-            parts += [*_target(attribution, row, "the whole response", top), Text()]
-    parts += _said(attribution)
+            parts += [*_target(view, row, "the whole response"), Text()]
+    parts += _said(view)
     parts += [Text(f"warning: {visible(warning)}", style="yellow") for warning in attribution.warnings]
     parts.append(_foot(attribution))
     return Group(*parts)
@@ -103,80 +124,121 @@ def render_cost(cost: Cost) -> str:
     )
 
 
-def visible(text: str) -> str:
-    """``text`` on one line, with control characters, lone surrogates and bidi overrides replaced by U+FFFD."""
-    flat = " ".join(text.split())
-    return "".join(
-        "\ufffd" if char in _BIDI_CONTROLS or unicodedata.category(char) in ("Cc", "Cs") else char for char in flat
-    )
+@dataclass(frozen=True, slots=True)
+class _View:
+    """An attribution and how it is to be shown: where segments, by id, came from, and whether it is the answer's."""
+
+    attribution: Attribution
+    origins: Mapping[str, str]
+    is_answer: bool
+    top: int
+    ways: tuple[Way, ...]
 
 
-def _head(attribution: Attribution, trace: Trace | None) -> Iterator[Text]:
+def _head(attribution: Attribution, trace: Trace | None) -> Iterator[RenderableType]:
     when = f"  {trace.started:%Y-%m-%d %H:%M} UTC" if trace is not None and trace.started is not None else ""
     yield Text(f"trace {attribution.trace_id}{when}", style="dim")
     if trace is not None and (question := _question(attribution, trace)):
-        yield Text.assemble(("question  ", "bold"), question)
+        yield _headed("question", question)
+    if context := made_of(attribution.segments):
+        yield _headed("context", context)
+    if shown := step_shown(attribution, trace):
+        yield Text.assemble((f"{shown[0]}: ", "bold"), shown[1])
 
 
 def _question(attribution: Attribution, trace: Trace) -> str:
     """What is fixed of the last user turn, else the trace's query; cropped."""
     generation = next((g for g in trace.generations if g.id == attribution.generation_id), None)
     fixed = [] if generation is None else [s.text for s in generation.segments if s.fixed]
-    text = visible(fixed[-1] if fixed else trace.query or "")
-    return text if len(text) <= QUESTION_WIDTH else text[: QUESTION_WIDTH - 1] + "…"
+    return cropped(fixed[-1] if fixed else trace.query or "", QUESTION_WIDTH)
 
 
-def _causes(attribution: Attribution) -> Iterator[Text]:
-    """A line a claim: which segments drive, and which oppose, each of its pivots (the claim itself if it has none)."""
-    heading = "causes    "
+def _causes(view: _View) -> Iterator[RenderableType]:
+    """A line a claim: which segments drive, and which oppose, each of its pivots (the claim itself if it has none).
+
+    Of a tool call, each of its values.
+    """
+    attribution, heading = view.attribution, "causes"
     for claim in attribution.claims:
         rows = attribution.rows(claim=claim.index, reading="total") or attribution.rows(claim=claim.index)
-        pivots = [row for row in rows if attribution.targets[row].kind is TargetKind.PIVOT]
         claims = [row for row in rows if attribution.targets[row].kind is TargetKind.CLAIM]
         if attribution.segments and claims:
-            told = " · ".join(_cause(attribution, row) for row in pivots or claims)
-            yield Text.assemble((heading, "bold"), (f"[{claim.index + 1}] ", "cyan"), told)
-            heading = " " * len(heading)
+            parts = _parts(attribution, claim, rows) or claims
+            told = [(_part_name(attribution, row, TARGET_WIDTH), _cause(view, row)) for row in parts]
+            more = [f"and {len(told) - MAX_TOLD} more"] if len(told) > MAX_TOLD else []
+            alike = groupby(told[:MAX_TOLD], key=lambda pair: pair[1])
+            causes = [f"{', '.join(name for name, _ in run)} {cause}".lstrip() for cause, run in alike]
+            line = " · ".join([*causes, *more])
+            yield _headed(heading, Text.assemble((f"[{claim.index + 1}] ", "cyan"), line))
+            heading = ""
 
 
-def _cause(attribution: Attribution, row: int) -> str:
-    target = attribution.targets[row]
-    name = f"«{visible(target.text)}» " if target.kind is TargetKind.PIVOT else ""
-    driving, opposing = (_named(attribution, row, verdicts) for verdicts in (_FOR, _AGAINST))
+def _parts(attribution: Attribution, claim: Claim, rows: Sequence[int]) -> list[int]:
+    """Of a claim's rows those of its pivots, or of a tool call's values where it has any."""
+    values, pivots = (
+        [row for row in rows if attribution.targets[row].kind is kind] for kind in (TargetKind.SPAN, TargetKind.PIVOT)
+    )
+    return (values if is_call(claim) else []) or pivots
+
+
+def _cause(view: _View, row: int) -> str:
+    attribution = view.attribution
+    driving, opposing = (_named(view, row, verdicts) for verdicts in (_FOR, _AGAINST))
     parts = [*([f"from {driving}"] if driving else []), *([f"against {opposing}"] if opposing else [])]
     if not parts and Verdict.UNDETERMINED.value in attribution.verdicts[row]:
         first = attribution.ranking(row)[0]
         is_ranked = not math.isnan(attribution.effects[row, first])
-        parts = [f"undetermined{f', {visible(attribution.segments[first].id)} ranks first' if is_ranked else ''}"]
-    return name + (", ".join(parts) or "from none in particular")
+        parts = [f"undetermined{f', {segment_name(attribution.segments[first])} ranks first' if is_ranked else ''}"]
+    return ", ".join(parts) or "from none in particular"
 
 
-def _named(attribution: Attribution, row: int, verdicts: frozenset[str]) -> str:
-    found = np.flatnonzero(np.isin(attribution.verdicts[row], list(verdicts)))
-    return ", ".join(visible(attribution.segments[column].id) for column in found)
+def _part_name(attribution: Attribution, row: int, width: int) -> str:
+    """A pivot in quotes, a tool call's value with its key; nothing for the claim as a whole."""
+    target = attribution.targets[row]
+    if target.kind is TargetKind.CLAIM:
+        return ""
+    key = f"{value_name(attribution, target)} " if target.kind is TargetKind.SPAN else ""
+    return f"{key}«{cropped(target.text, width)}»"
+
+
+def _named(view: _View, row: int, verdicts: frozenset[str]) -> str:
+    """The segments of those verdicts, the largest effect first; neighbours from one place share its mention."""
+    attribution = view.attribution
+    found = np.flatnonzero(np.isin(attribution.verdicts[row], list(verdicts))).tolist()
+    found.sort(key=lambda column: -abs(attribution.effects[row, column]))
+    named = [attribution.segments[column] for column in found[:MAX_NAMED]]
+    parts = []
+    for place, run in groupby(named, key=lambda segment: place_name(segment, view.origins.get(segment.id, ""))):
+        names = ", ".join(segment_name(segment) for segment in run)
+        parts.append(f"{names} ({place})" if place else names)
+    more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+    return ", ".join(parts) + more
 
 
 def _has_total(attribution: Attribution, row: int) -> bool:
     return replace(attribution.targets[row], reading="total") in attribution.targets
 
 
-def _answer(attribution: Attribution) -> Text:
-    line = Text.assemble(("answer    ", "bold"))
+def _answer(view: _View) -> RenderableType:
+    attribution, line = view.attribution, Text()
     for claim in attribution.claims:
+        if is_call(claim) and claim.index:
+            line.append("\n")
         line.append(f"[{claim.index + 1}] ", style="cyan")
         line.append_text(_marked(attribution, claim.index))
         line.append(" ")
-    return line
+    return _headed("answer" if view.is_answer else "wrote", line)
 
 
 def _marked(attribution: Attribution, claim_index: int) -> Text:
     claim = attribution.claims[claim_index]
+    rows = _parts(attribution, claim, attribution.rows(claim=claim_index, reading="direct"))
     text, position = Text(), claim.start
-    for row in attribution.rows(TargetKind.PIVOT, claim=claim_index, reading="direct"):
-        pivot = attribution.targets[row]
-        text.append(_piece(attribution.response[position : pivot.start]))
-        text.append(f"«{visible(pivot.text)}»", style="bold")
-        position = pivot.end
+    for part in sorted((attribution.targets[row] for row in rows), key=lambda part: (part.start, -part.end)):
+        if part.start >= position:  # a span that was named may lie in a value
+            text.append(_piece(attribution.response[position : part.start]))
+            text.append(f"«{visible(part.text)}»", style="bold")
+            position = part.end
     text.append(_piece(attribution.response[position : claim.end]))
     return text
 
@@ -187,75 +249,61 @@ def _piece(text: str) -> str:
     return (" " if text[:1].isspace() and inner else "") + inner + (" " if text[-1:].isspace() else "")
 
 
-def _claim(attribution: Attribution, index: int, rows: Sequence[int], top: int) -> Iterator[RenderableType]:
+def _claim(view: _View, index: int, rows: Sequence[int]) -> Iterator[RenderableType]:
+    attribution, is_called = view.attribution, is_call(view.attribution.claims[index])
     yield Text.assemble((f"[{index + 1}] ", "bold cyan"), _marked(attribution, index))
     shown = [row for row in rows if attribution.targets[row].reading == "total"] or list(rows)
     pivots = [row for row in shown if attribution.targets[row].kind is TargetKind.PIVOT]
-    for row in pivots:
-        yield from _target(attribution, row, f"«{visible(attribution.targets[row].text)}»", top)
+    for row in _in_order(attribution, shown) if is_called else pivots:
+        yield from _target(view, row, _part_name(attribution, row, QUESTION_WIDTH), is_brief=is_called)
     for row in shown:
         if attribution.targets[row].kind is TargetKind.CLAIM:
-            yield from _target(attribution, row, "the claim as a whole", top)
-            if not pivots and attribution.is_known(row) and not _named(attribution, row, _FOR | _AGAINST):
+            name = "the call as a whole" if is_called else "the claim as a whole"
+            yield from _target(view, row, name, is_brief=is_called)
+            is_known = attribution.is_known(row) and not _named(view, row, _FOR | _AGAINST)
+            if is_known and not pivots and not is_called:
                 yield _indent(Text("the context changes none of its words by much: the model says this anyway"))
     yield Text()
 
 
-def _target(attribution: Attribution, row: int, name: str, top: int) -> Iterator[RenderableType]:
+def _in_order(attribution: Attribution, rows: Sequence[int]) -> list[int]:
+    """Each value of a tool call and then the pivots in it."""
+    values = [row for row in rows if attribution.targets[row].kind is TargetKind.SPAN]
+    pivots = [row for row in rows if attribution.targets[row].kind is TargetKind.PIVOT]
+    ordered: list[int] = []
+    for row in values:
+        value = attribution.targets[row]
+        inside = [p for p in pivots if value.start <= attribution.targets[p].start < value.end and p not in ordered]
+        ordered += [row, *inside]
+    return [*ordered, *(pivot for pivot in pivots if pivot not in ordered)]
+
+
+def _target(view: _View, row: int, name: str, *, is_brief: bool = False) -> Iterator[RenderableType]:
+    """A target and its segments, or with ``is_brief`` that none has an effect where none has."""
+    attribution = view.attribution
     line = Text.assemble((name, "bold"), f"  {_likely(attribution.full[row], attribution.closed_book[row])}")
     if attribution.is_known(row):
         line.append("  (the model knew it anyway)", style="yellow")
     yield _indent(line)
-    if attribution.segments:
-        yield _indent(_table(attribution, row, top), 4)
+    if is_brief and attribution.segments and (attribution.verdicts[row] == Verdict.NO_EFFECT.value).all():
+        yield _indent(Text("no segment has an effect beyond δ", style="dim"), 4)
+    elif attribution.segments:
+        yield _indent(Rows(attribution, row, view.top, view.origins), 4)
+        for told in way_lines(attribution, view.ways, row):
+            yield _indent(Text(told), 4)
 
 
-def _table(attribution: Attribution, row: int, top: int) -> Table:
-    direct = attribution.direct_row(row) if attribution.targets[row].reading == "total" else None
-    ways = {route.segment: route.claim for route in attribution.routes if route.target == row}
-    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    sampled = bool(np.isfinite(attribution.low[row]).any())
-    for heading, width in (("effect", 7), *([("interval", 14)] if sampled else []), ("drop", 7)):
-        table.add_column(heading, justify="right", width=width, no_wrap=True)
-    table.add_column("verdict", width=12, no_wrap=True)
-    if direct is not None:
-        table.add_column("given earlier", width=18, no_wrap=True)
-    table.add_column("source", max_width=22, no_wrap=True, overflow="ellipsis")
-    table.add_column("text", ratio=1, no_wrap=True, overflow="ellipsis")
-    for place, column in enumerate(attribution.ranking(row)):
-        verdict = Verdict(str(attribution.verdicts[row, column]))
-        if place >= top and verdict in (Verdict.NO_EFFECT, Verdict.UNDETERMINED):
-            continue
-        segment = attribution.segments[column]
-        way = f" by way [{ways[column] + 1}]" if column in ways else ""
-        table.add_row(
-            _signed(attribution.effects[row, column]),
-            *([_interval(attribution, row, column)] if sampled else []),
-            _signed(attribution.drops[row, column]),
-            Text(verdict.value, style=_STYLES[verdict]),
-            *([] if direct is None else [Text(_signed(attribution.effects[direct, column]) + way)]),
-            Text(_source(segment)),
-            Text(visible(segment.text[:TEXT_WIDTH])),
-        )
-    return table
-
-
-def _source(segment: Segment) -> str:
-    named = segment.group_id if segment.group_id and segment.group_id != segment.id else None
-    label = f"{segment.id} ({named})" if named else segment.id
-    return visible(label if segment.kind.value == "retrieved" else f"{label} {segment.kind.value}")
-
-
-def _said(attribution: Attribution) -> Iterator[Text]:
+def _said(view: _View) -> Iterator[Text]:
+    attribution, what = view.attribution, "this answer" if view.is_answer else "this"
     for again in attribution.regenerated:
         if not again.removed:
-            said = "gives this answer again" if again.same else f"says {_quote(again.text)}"
+            said = f"gives {what} again" if again.same else f"says {quoted(again.text)}"
             yield Text(f"the unchanged prompt {said}")
         elif len(again.removed) == len(attribution.segments):
-            yield Text(f"without any context the model says {_quote(again.text)}")
+            yield Text(f"without any context the model says {quoted(again.text)}")
         else:
-            names = ", ".join(visible(attribution.segments[column].id) for column in again.removed)
-            said = "still gives this answer" if again.same else f"says {_quote(again.text)}"
+            names = ", ".join(segment_name(attribution.segments[column]) for column in again.removed)
+            said = f"still gives {what}" if again.same else f"says {quoted(again.text)}"
             yield Text.assemble(f"without {names} ", (f"the model {said}", "bold"))
 
 
@@ -298,17 +346,6 @@ def _quality(attribution: Attribution) -> Iterator[str]:
         yield "; ".join(parts)
 
 
-def _interval(attribution: Attribution, row: int, column: int) -> str:
-    low, high = attribution.low[row, column], attribution.high[row, column]
-    if math.isnan(low) or math.isnan(high):
-        return "–"
-    return f"{low:+.1f} to {high:+.1f}"
-
-
-def _signed(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:+.2f}"
-
-
 def _likely(full: float, closed_book: float) -> str:
     """Both probabilities, or where both are tiny (long texts are) the difference in nats."""
     if max(full, closed_book) < TINY and math.isfinite(full):
@@ -329,9 +366,13 @@ def _money(usd: float) -> str:
     return "price unknown" if math.isnan(usd) else f"{usd:.4f}"
 
 
-def _quote(text: str) -> str:
-    flat = visible(text)
-    return f"“{flat if len(flat) <= 200 else flat[:199] + '…'}”"
+def _headed(heading: str, text: str | Text) -> Table:
+    """``text`` beside a heading, its further lines too."""
+    grid = Table.grid(expand=True)
+    grid.add_column(width=HEADING_WIDTH, style="bold")
+    grid.add_column(ratio=1)
+    grid.add_row(heading, Text(text) if isinstance(text, str) else text)
+    return grid
 
 
 def _indent(renderable: RenderableType, by: int = 2) -> Padding:
