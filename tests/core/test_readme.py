@@ -89,9 +89,8 @@ def test_the_demo_prints_what_the_readme_shows(small_engine: Engine, capsys: pyt
 
 
 def test_the_quickstart_prints_what_the_readme_shows(small_engine: Engine) -> None:
-    [expected] = blocks("text")
     printed = run(blocks("python")[0])
-    assert alike(printed, expected), printed
+    assert alike(printed, blocks("text")[0]), printed
 
 
 def test_the_quickstart_is_the_example_file() -> None:
@@ -108,6 +107,15 @@ def test_a_logged_call_can_be_inspected(small_engine: Engine, capsys: pytest.Cap
     printed = capsys.readouterr().out
     assert "lantern" in printed
     assert "cost: " in printed
+
+
+def test_a_chain_with_the_handler_prints_what_the_readme_shows(
+    small_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("langchain_core")
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    printed = run(blocks("python")[2])
+    assert alike(printed, blocks("text")[1]), printed
 
 
 def test_a_file_of_messages_can_be_inspected(
