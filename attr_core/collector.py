@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from attr_core._recording import writer
-from attr_core._recording.membrane import Complaints
+from attr_core._recording.membrane import Complaints, safely
 from attr_core._redact import redacted
-from attr_core._storage.database import MEMORY, default_path
+from attr_core._storage.database import MEMORY, default_path, import_what_makes_a_database
 from attr_core.algorithms import LikelihoodAlgorithm
 from attr_core.attribution import Attribution
 from attr_core.capture import guarded
@@ -119,6 +119,8 @@ class Collector:
         self._engine = _named(engine)
         self._runs: dict[str, _Run] = {}
         self._listeners: list[Callable[[Trace, Attribution], None]] = []
+        if self._target is None or isinstance(self._target, str):
+            safely(self.complaints, import_what_makes_a_database, self._target)
         self._worker: Worker | None = None
         if mode != "capture" and engine is not None:
             self._worker = Worker(

@@ -7,12 +7,10 @@ host's thread and stored by another; ``docs/logging.md`` says what can be lost i
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from attr_core._recording.membrane import Complaints, safely
@@ -20,7 +18,7 @@ from attr_core._recording.recorder import Recorder, answered_trace
 from attr_core._recording.responses import read_answer
 from attr_core._recording.writer import SavesTraces, current
 from attr_core._redact import redacted
-from attr_core._storage.database import default_path
+from attr_core._storage.database import import_what_makes_a_database
 from attr_core.errors import ConfigurationError
 from attr_core.store import Store
 from attr_core.types import Trace
@@ -97,7 +95,7 @@ def with_logging(
     recorder = Recorder(call, db=db, store=store, framework=framework, stamp=stamp, redact=redact)
     complaints = recorder.complaints
     if store is None:
-        safely(complaints, _import_what_makes_a_database, db)
+        safely(complaints, import_what_makes_a_database, db)
 
     if inspect.iscoroutinefunction(call):
 
@@ -204,12 +202,6 @@ def log_call(
         return store.save(trace)
     with Store(db) as opened:
         return opened.save(trace)
-
-
-def _import_what_makes_a_database(db: str | os.PathLike[str] | None) -> None:
-    """Where there is no file yet: now, since the writer's thread could not while a program forks or ends."""
-    if not Path(default_path() if db is None else db).expanduser().exists():
-        importlib.import_module("sqlite_utils")
 
 
 def _check(redact: Any) -> None:

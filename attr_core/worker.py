@@ -26,7 +26,7 @@ from attr_core._lane import Lane, is_interpreter_ending
 from attr_core._recording import writer
 from attr_core._recording.membrane import Complaints, safely
 from attr_core._storage.at_work import AtWork
-from attr_core._storage.database import MEMORY, default_path
+from attr_core._storage.database import MEMORY, default_path, import_what_makes_a_database
 from attr_core.algorithms import LikelihoodAlgorithm
 from attr_core.attribution import Attribution
 from attr_core.cache import Cache
@@ -150,6 +150,8 @@ class Worker:
         self._store, self._db = store, None if db is None else str(Path(db).expanduser().absolute())
         self._limit, self._executor = queue_limit, executor
         self._complaints = Complaints()
+        if store is None:
+            safely(self._complaints, import_what_makes_a_database, db)
         self._closed = False
         self._not_loaded: tuple[float, Exception] | None = None
         self._start_over()

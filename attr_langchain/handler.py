@@ -11,7 +11,6 @@ from concurrent.futures import Executor
 from typing import Any, Self
 from uuid import UUID
 
-from attr_core.worker import WorkerStats
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
@@ -28,6 +27,7 @@ from attr_core.reports.compact import compact
 from attr_core.results import Budget
 from attr_core.store import Store
 from attr_core.types import ATTRKIT_KEY, Retrieval, ToolCall, Trace
+from attr_core.worker import WorkerStats
 from attr_langchain.convert import texts_in, to_answer, to_document, to_generation, to_text_generation, to_tool_result
 from attr_langchain.feedback import Client, send_feedback
 from attr_langchain.payloads import about, answer_in, documents_in, status_of, texts_out

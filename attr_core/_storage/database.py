@@ -8,6 +8,7 @@ is.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import sqlite3
@@ -101,6 +102,12 @@ if hasattr(os, "register_at_fork"):
 def default_path() -> Path:
     """``ATTRKIT_DB`` where it is set, else ``~/.attrkit/attrkit.db``."""
     return Path(os.environ.get("ATTRKIT_DB") or "~/.attrkit/attrkit.db").expanduser()
+
+
+def import_what_makes_a_database(path: str | os.PathLike[str] | None = None) -> None:
+    """Where there is no file yet: now, since another thread could not while a program forks or ends."""
+    if not Path(default_path() if path is None else path).expanduser().exists():
+        importlib.import_module("sqlite_utils")
 
 
 def open_database(path: str | os.PathLike[str] | None = None, *, error: type[AttrkitError] = StoreError) -> Database:

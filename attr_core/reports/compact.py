@@ -23,8 +23,9 @@ def compact(attribution: Attribution) -> dict[str, Any]:
     -------
     dict
         ``claims``: for each its ``text`` and its ``targets`` (its pivots and what was named in it, such as a tool
-        call's arguments; where there are none the claim itself), each with the segments that have a verdict other than no effect or undetermined, the largest effect first, and
-        ``undetermined``, how many segments could not be told. Effects are in ``unit``, rounded to three decimals.
+        call's arguments; where there are none the claim itself). Each target has its ``causes``, the segments with a
+        verdict other than no effect or undetermined, the largest effect first, and ``undetermined``, how many segments
+        could not be told. Effects are in ``unit``, rounded to three decimals.
     """
     claims = []
     for claim in attribution.claims:

@@ -450,3 +450,37 @@ def test_the_answer_of_a_stream_that_was_cut_is_the_models_own_to_the_last_piece
     recorder.finish("r", output="In 1")
     recorder.fail("m", GeneratorExit(), response="In 19")
     assert delivered.complete[0].answer == "In 19"
+
+
+def test_a_run_that_turns_out_to_be_made_of_others_is_no_call_itself():
+    delivered = Delivered()
+    recorder = recorder_into(delivered)
+    recorder.begin("r", item=asked("When?"))
+    recorder.withdraw("r")
+    recorder.begin("m", "r", asked("When, please?"))
+    recorder.finish("m", response="In 1911.")
+    recorder.finish("r", output="In 1911.", response="In 1911.")
+    [trace] = delivered.complete
+    assert [g.messages[0].content for g in trace.generations] == ["When, please?"]
+    assert (trace.answer, trace.status) == ("In 1911.", "ok")
+
+
+def test_an_error_that_the_application_passed_over_is_the_runs_beside_its_answer():
+    delivered = Delivered()
+    recorder = recorder_into(delivered)
+    recorder.begin("r")
+    recorder.begin("m", "r", asked("When?"))
+    recorder.fail("m", ValueError("quota"))
+    recorder.finish("r", output="Empty Response", swallowed="ValueError: quota")
+    [trace] = delivered.complete
+    assert (trace.status, trace.error, trace.answer) == ("error", "ValueError: quota", "Empty Response")
+
+
+def test_the_root_of_an_open_run_is_told():
+    recorder = recorder_into(Delivered())
+    recorder.begin("r")
+    recorder.begin("a", "r")
+    recorder.begin("b", "a")
+    assert [recorder.root_id(name) for name in ("r", "b", "none")] == ["r", "r", None]
+    recorder.hand_on_all()
+    assert recorder.root_id("b") is None

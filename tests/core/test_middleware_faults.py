@@ -359,7 +359,7 @@ def test_a_fault_while_wrapping_leaves_a_function_that_works(monkeypatch, tmp_pa
     def complete(model, messages):
         return WHOLE
 
-    for holder, name in ((recorder, "call_site"), (middleware, "importlib")):
+    for holder, name in ((recorder, "call_site"), (middleware, "import_what_makes_a_database")):
         with monkeypatch.context() as patch:
             inject(patch, holder, name, 0)
             with pytest.warns(RuntimeWarning, match="attrkit"):

@@ -51,6 +51,7 @@ MEMBRANE = {
     "collector.check_rate",
     "collector._named",
     "collector._absolute",
+    "collector.safely",
     "capture.weakref",
     "collector.get_args",
 }
