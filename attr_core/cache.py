@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import sqlite3
 import threading
@@ -20,12 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from attr_core._storage import measurements
 from attr_core._storage.database import execute, insert, open_database, select
 from attr_core.errors import CacheError, ConfigurationError, InputError
-from attr_core.protocols import Completion, Sampling, TokenScores
+from attr_core.protocols import Completion, GateScores, Sampling, TokenScores
 from attr_core.results import FloatArray
 from attr_core.types import Prompt
 
@@ -53,13 +50,14 @@ def cache_key(
     continuation: str | None = None,
     sampling: Sampling | None = None,
     repeat: int = 0,
+    detail: Any = None,
 ) -> str:
     """SHA-256 over exactly what is sent and to whom.
 
     Parameters
     ----------
     kind : str
-        What is measured: ``"score"``, ``"generate"``, ``"embed"``.
+        What is measured: ``"score"``, ``"score_hidden"``, ``"gate_gradients"``, ``"generate"``, ``"embed"``.
     fingerprint : str
         The engine's.
     prompt : Prompt or str
@@ -71,6 +69,8 @@ def cache_key(
         The parameters of a generation.
     repeat : int
         Tells apart several generations of one prompt.
+    detail : plain JSON, optional
+        What else decides the measurement: the spans that are hidden, the gates.
 
     Raises
     ------
@@ -80,6 +80,7 @@ def cache_key(
     sent = prompt if isinstance(prompt, str) else {"messages": prompt.to_chat(), "tools": list(prompt.tools)}
     parameters = None if sampling is None else asdict(sampling) | {"temperature": float(sampling.temperature)}
     parts = [KEY_VERSION, kind, fingerprint, sent, continuation, parameters, repeat]
+    parts += [] if detail is None else [detail]
     try:
         canonical = json.dumps(parts, ensure_ascii=False, separators=(",", ":"), default=_mapping)
     except (TypeError, ValueError) as error:
@@ -163,27 +164,35 @@ class Cache:
 
     def get_scores(self, keys: Iterable[str]) -> dict[str, TokenScores]:
         """Token log-probabilities of the keys that are known, exactly as they were put."""
-        return self._get("scores", keys, _read_scores)
+        return self._get("scores", keys, measurements.read_scores)
 
     def put_scores(self, scores: Mapping[str, TokenScores]) -> None:
         """Keep token log-probabilities."""
-        self._put("scores", scores, _write_scores)
+        self._put("scores", scores, measurements.write_scores)
 
     def get_completions(self, keys: Iterable[str]) -> dict[str, Completion]:
         """Completions of the keys that are known."""
-        return self._get("completions", keys, _read_completion)
+        return self._get("completions", keys, measurements.read_completion)
 
     def put_completions(self, completions: Mapping[str, Completion]) -> None:
         """Keep completions."""
-        self._put("completions", completions, _write_completion)
+        self._put("completions", completions, measurements.write_completion)
 
     def get_vectors(self, keys: Iterable[str]) -> dict[str, FloatArray]:
         """Embeddings ``(dim,)``, float64, of the keys that are known, exactly as they were put."""
-        return self._get("vectors", keys, _read_vector)
+        return self._get("vectors", keys, measurements.read_vector)
 
     def put_vectors(self, vectors: Mapping[str, FloatArray]) -> None:
         """Keep embeddings ``(dim,)``."""
-        self._put("vectors", vectors, _write_vector)
+        self._put("vectors", vectors, measurements.write_vector)
+
+    def get_gates(self, keys: Iterable[str]) -> dict[str, GateScores]:
+        """Targets at rows of gates of the keys that are known, exactly as they were put."""
+        return self._get("gates", keys, measurements.read_gates)
+
+    def put_gates(self, scores: Mapping[str, GateScores]) -> None:
+        """Keep targets at rows of gates."""
+        self._put("gates", scores, measurements.write_gates)
 
     def stats(self) -> CacheStats:
         """How much is kept."""
@@ -316,70 +325,6 @@ def _remove_oldest(db: sqlite3.Connection, max_bytes: int) -> int:
 
 def _checksum(key: str, blob: bytes) -> int:
     return zlib.crc32(blob, zlib.crc32(key.encode("utf-8", "surrogatepass")))
-
-
-def _pack(header: Mapping[str, Any], arrays: Iterable[NDArray[Any]] = ()) -> bytes:
-    arrays = list(arrays)
-    layout = [[array.dtype.newbyteorder("<").str, list(array.shape)] for array in arrays]
-    head = json.dumps({**header, "arrays": layout}, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    bodies = (np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes() for array in arrays)
-    return b"".join([head, b"\n", *bodies])
-
-
-def _unpack(blob: bytes) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-    head, _, body = blob.partition(b"\n")
-    header, arrays, start = json.loads(head.decode("utf-8", "surrogatepass")), [], 0
-    for name, shape in header.pop("arrays"):
-        dtype = np.dtype(name)
-        end = start + dtype.itemsize * math.prod(shape)
-        arrays.append(np.frombuffer(body[start:end], dtype=dtype).reshape(shape))  # ValueError where bytes are missing
-        start = end
-    if start != len(body):
-        raise ValueError("bytes are left over")
-    return header, arrays
-
-
-def _compact(array: Any, small: str, large: str) -> NDArray[Any]:
-    """The array in the smaller type where that loses nothing."""
-    wide = np.asarray(array, dtype=large)
-    with np.errstate(over="ignore"):
-        narrow = wide.astype(small)
-    same = narrow.astype(large).tobytes() == wide.tobytes()  # bitwise: NaN and -0.0 too
-    return narrow if same else wide
-
-
-def _write_scores(scores: TokenScores) -> bytes:
-    logprobs, offsets = _compact(scores.logprobs, "<f4", "<f8"), _compact(scores.offsets, "<i4", "<i8")
-    return _pack({"tokens_in": int(scores.tokens_in)}, [logprobs, offsets])
-
-
-def _read_scores(blob: bytes) -> TokenScores:
-    header, (logprobs, offsets) = _unpack(blob)
-    if logprobs.dtype.kind != "f" or offsets.dtype.kind != "i" or offsets.shape != (*logprobs.shape, 2):
-        raise ValueError("not token scores")
-    return TokenScores(logprobs.astype(np.float64), offsets.astype(np.int64), header["tokens_in"])
-
-
-def _write_completion(completion: Completion) -> bytes:
-    return _pack(asdict(completion))
-
-
-def _read_completion(blob: bytes) -> Completion:
-    header, _ = _unpack(blob)
-    if not isinstance(header["text"], str):
-        raise TypeError("not a completion")
-    return Completion(**header)
-
-
-def _write_vector(vector: FloatArray) -> bytes:
-    return _pack({}, [_compact(vector, "<f4", "<f8")])
-
-
-def _read_vector(blob: bytes) -> FloatArray:
-    _, (vector,) = _unpack(blob)
-    if vector.dtype.kind != "f" or vector.ndim != 1:
-        raise ValueError("not a vector")
-    return vector.astype(np.float64)
 
 
 def _mapping(value: Any) -> dict[str, Any]:

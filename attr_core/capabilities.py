@@ -29,7 +29,7 @@ _PROTOCOLS: Mapping[Capability, type] = {
 }
 
 ENGINES: Mapping[str, frozenset[Capability]] = {
-    "hf:MODEL": frozenset({Capability.GENERATE, Capability.SCORE}),
+    "hf:MODEL": frozenset({Capability.GENERATE, Capability.SCORE, Capability.SCORE_HIDDEN, Capability.GATE_GRADIENTS}),
 }
 """Spec prefix -> what that kind of engine offers, for the message that says who could do it."""
 

@@ -5,17 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attr_core.cache import Cache, cache_key
 from attr_core.capabilities import offered, require
-from attr_core.errors import BudgetExceededError, EngineError
+from attr_core.errors import BudgetExceededError, EngineError, SegmentationError
 from attr_core.prompt import count_tokens
-from attr_core.protocols import Capability, Completion, Engine, Progress, Rendering, Renders, Sampling, TokenScores
-from attr_core.results import Budget, Cost
-from attr_core.types import Prompt
+from attr_core.protocols import (
+    Capability,
+    Completion,
+    Engine,
+    GateScores,
+    Progress,
+    Rendering,
+    Renders,
+    Sampling,
+    SizesTails,
+    TailSize,
+    TokenScores,
+)
+from attr_core.results import Budget, Cost, FloatArray, MaskArray
+from attr_core.types import Prompt, Segment, Target
 
 __all__ = ["MeteredEngine"]
 
@@ -25,7 +39,10 @@ SLICE = 16
 TOLERANCE = 1e-6
 """By how much a log-probability may exceed 0, as rounding does."""
 
-Measured = TypeVar("Measured", TokenScores, Completion)
+Sent = TypeVar("Sent", Prompt, NDArray[Any])
+Measured = TypeVar("Measured", TokenScores, Completion, GateScores)
+
+_MEASURABLE = frozenset(Capability) - {Capability.EMBED}
 
 
 class MeteredEngine:
@@ -39,7 +56,7 @@ class MeteredEngine:
     budget : Budget, optional
         Hard caps. A slice of prompts that could pass one is not sent.
     progress : callable, optional
-        Called with (calls made, calls planned) after each slice.
+        Called with (calls made, calls planned) after each slice; what it raises stops the run, with the slice kept.
     planned : int, optional
         What ``progress`` is told as the number of calls planned.
     """
@@ -62,6 +79,8 @@ class MeteredEngine:
         self._seen: set[str] = set()
         if isinstance(engine, Renders):
             self.render: Callable[[Prompt], Rendering] = engine.render
+        if isinstance(engine, SizesTails):
+            self.tail_size: Callable[[Prompt, Sequence[Segment], str], TailSize] = engine.tail_size
 
     @property
     def spec(self) -> str:
@@ -81,7 +100,7 @@ class MeteredEngine:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """The engine's, as far as they can be metered."""
-        return offered(self.engine) & {Capability.SCORE, Capability.GENERATE}
+        return offered(self.engine) & _MEASURABLE
 
     def score(self, prompts: Sequence[Prompt], continuation: str, *, repeat: int = 0) -> list[TokenScores]:
         """As :class:`~attr_core.protocols.Scores`; ``repeat`` numbers further measurements of the same prompt."""
@@ -95,7 +114,7 @@ class MeteredEngine:
             keep=self._cache.put_scores,
             send=lambda batch: engine.score(batch, continuation),
             tokens=lambda score: (score.tokens_in, 0),
-            reserve=lambda prompt: count_tokens(engine, prompt) + len(continuation.encode()),
+            reserve=lambda batch: sum(count_tokens(engine, one) + len(continuation.encode()) for one in batch),
         )
 
     def generate(
@@ -112,55 +131,122 @@ class MeteredEngine:
             keep=self._cache.put_completions,
             send=lambda batch: engine.generate(batch, sampling),
             tokens=lambda completion: (completion.tokens_in or 0, completion.tokens_out or 0),
-            reserve=lambda prompt: count_tokens(engine, prompt) + sampling.max_tokens,
+            reserve=lambda batch: sum(count_tokens(engine, one) + sampling.max_tokens for one in batch),
         )
+
+    def score_hidden(
+        self, prompt: Prompt, segments: Sequence[Segment], masks: MaskArray, continuation: str
+    ) -> list[TokenScores]:
+        """As :class:`~attr_core.protocols.ScoresHidden`; a mask is a call."""
+        require(self.engine, {Capability.SCORE_HIDDEN}, by="scoring with hidden segments")
+        _check_columns(masks, segments)
+        engine: Any = self.engine
+        return self._measure(
+            list(masks),
+            [
+                cache_key("score_hidden", self.fingerprint, prompt, continuation=continuation, detail=detail)
+                for detail in _hidden_places(segments, masks)
+            ],
+            look_up=self._cache.get_scores,
+            keep=self._cache.put_scores,
+            send=lambda batch: engine.score_hidden(prompt, segments, np.array(batch), continuation),
+            tokens=lambda score: (score.tokens_in, 0),
+            reserve=lambda batch: self._reserve_tails(prompt, segments, continuation, n_tails=len(batch)),
+        )
+
+    def gate_gradients(
+        self,
+        prompt: Prompt,
+        segments: Sequence[Segment],
+        gates: FloatArray,
+        continuation: str,
+        targets: Sequence[Target],
+    ) -> list[GateScores]:
+        """As :class:`~attr_core.protocols.GatesGradients`; a row of gates is a call, and two more for each target."""
+        require(self.engine, {Capability.GATE_GRADIENTS}, by="differentiating by gates")
+        _check_columns(gates, segments)
+        places = [_places(segment) for segment in segments]
+        spans = [(target.start, target.end) for target in targets]
+        details = [{"segments": places, "targets": spans, "gates": row} for row in gates.tolist()]
+        engine: Any = self.engine
+        n_passes = 1 + 2 * len(targets)
+
+        def send(batch: list[NDArray[Any]]) -> list[GateScores]:
+            found: list[GateScores] = engine.gate_gradients(prompt, segments, np.array(batch), continuation, targets)
+            if any(one.gradients.shape != (len(targets), len(segments)) for one in found):
+                raise EngineError(f"{self.spec} gave gradients of another shape than asked for; it is at fault")
+            return found
+
+        return self._measure(
+            list(gates),
+            [
+                cache_key("gate_gradients", self.fingerprint, prompt, continuation=continuation, detail=detail)
+                for detail in details
+            ],
+            look_up=self._cache.get_gates,
+            keep=self._cache.put_gates,
+            send=send,
+            tokens=lambda scores: (scores.tokens_in, 0),
+            reserve=lambda batch: self._reserve_tails(prompt, segments, continuation, n_tails=n_passes * len(batch)),
+            calls=n_passes,
+        )
+
+    def _reserve_tails(self, prompt: Prompt, segments: Sequence[Segment], continuation: str, *, n_tails: int) -> int:
+        """The most tokens that so many tails behind one prompt can take."""
+        if not isinstance(self.engine, SizesTails):
+            return n_tails * (count_tokens(self.engine, prompt) + len(continuation.encode()))
+        size = self.engine.tail_size(prompt, segments, continuation)
+        return n_tails * size.tail + (0 if size.is_held else size.prefix)
 
     def _measure(
         self,
-        prompts: Sequence[Prompt],
+        sent: Sequence[Sent],
         keys: Sequence[str],
         *,
         look_up: Callable[[Sequence[str]], dict[str, Measured]],
         keep: Callable[[dict[str, Measured]], None],
-        send: Callable[[list[Prompt]], list[Measured]],
+        send: Callable[[list[Sent]], list[Measured]],
         tokens: Callable[[Measured], tuple[int, int]],
-        reserve: Callable[[Prompt], int],
+        reserve: Callable[[list[Sent]], int],
+        calls: int = 1,
     ) -> list[Measured]:
         known = look_up(list(dict.fromkeys(keys)))
         new_hits = {key for key in known if key not in self._seen}
         self._seen.update(keys)
         self.cost = replace(self.cost, cache_hits=self.cost.cache_hits + len(new_hits))
-        unknown = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key not in known}
+        unknown = {key: one for key, one in zip(keys, sent, strict=True) if key not in known}
         # Prompts of like length share a slice, so that engines that pad a batch waste little.
         order = sorted(unknown, key=lambda key: _length(unknown[key]))
         for first in range(0, len(order), SLICE):
             batch = order[first : first + SLICE]
-            self._check([unknown[key] for key in batch], reserve)
+            now = [unknown[key] for key in batch]
+            self._check(calls * len(batch), partial(reserve, now))
             started = time.perf_counter()
-            answers = send([unknown[key] for key in batch])
+            answers = send(now)
             self._refuse_nonsense(answers, len(batch))
             measured = dict(zip(batch, answers, strict=True))
-            self._count(list(measured.values()), tokens, time.perf_counter() - started)
-            keep(measured)
+            seconds = time.perf_counter() - started
+            keep(measured)  # before anybody is told, who may want to stop here
+            self._count(calls * len(batch), [tokens(one) for one in measured.values()], seconds)
             known.update(measured)
         return [known[key] for key in keys]
 
-    def _check(self, batch: list[Prompt], reserve: Callable[[Prompt], int]) -> None:
-        if self._budget.calls is not None and self.cost.calls + len(batch) > self._budget.calls:
+    def _check(self, calls: int, reserve: Callable[[], int]) -> None:
+        if self._budget.calls is not None and self.cost.calls + calls > self._budget.calls:
             raise BudgetExceededError(
-                f"{len(batch)} more calls after {self.cost.calls} would pass the budget of {self._budget.calls} calls;"
+                f"{calls} more calls after {self.cost.calls} would pass the budget of {self._budget.calls} calls;"
                 " raise it: what was measured is kept"
             )
         if self._budget.tokens is not None:
             spent = self.cost.tokens_in + self.cost.tokens_out
-            most = sum(reserve(prompt) for prompt in batch)
+            most = reserve()
             if spent + most > self._budget.tokens:
                 raise BudgetExceededError(
                     f"up to {most} more tokens after {spent} could pass the budget of {self._budget.tokens} tokens;"
                     " raise it: what was measured is kept"
                 )
 
-    def _refuse_nonsense(self, answers: Sequence[TokenScores] | Sequence[Completion], expected: int) -> None:
+    def _refuse_nonsense(self, answers: Sequence[TokenScores | Completion | GateScores], expected: int) -> None:
         """Nothing that is no measurement is kept: it would be found again for ever."""
         if len(answers) != expected:
             raise EngineError(f"{self.spec} gave {len(answers)} answers to {expected} prompts; the engine is at fault")
@@ -170,13 +256,13 @@ class MeteredEngine:
                 raise EngineError(f"{self.spec} gave a log-probability that is not finite, or above 0; it is at fault")
             if len(score.logprobs) != len(scores[0].logprobs):
                 raise EngineError(f"{self.spec} tokenised one continuation in two ways; the engine is at fault")
+        for answer in answers:
+            if isinstance(answer, GateScores) and not np.isfinite([*answer.log_odds, *answer.gradients.flat]).all():
+                raise EngineError(f"{self.spec} gave log-odds or a gradient that is not finite; it is at fault")
 
-    def _count(
-        self, measured: Sequence[Measured], tokens: Callable[[Measured], tuple[int, int]], seconds: float
-    ) -> None:
-        counts = [tokens(one) for one in measured]
+    def _count(self, calls: int, counts: Sequence[tuple[int, int]], seconds: float) -> None:
         self.cost += Cost(
-            calls=len(measured),
+            calls=calls,
             tokens_in=sum(count[0] for count in counts),
             tokens_out=sum(count[1] for count in counts),
             seconds=seconds,
@@ -185,5 +271,22 @@ class MeteredEngine:
             self._progress(self.cost.calls, max(self._planned, self.cost.calls))
 
 
-def _length(prompt: Prompt) -> int:
-    return sum(len(message.content) for message in prompt.messages)
+def _length(sent: Prompt | NDArray[Any]) -> int:
+    return sum(len(message.content) for message in sent.messages) if isinstance(sent, Prompt) else 0
+
+
+def _check_columns(rows: NDArray[Any], segments: Sequence[Segment]) -> None:
+    if rows.ndim != 2 or rows.shape[1] != len(segments):
+        raise SegmentationError(f"masks or gates of shape {rows.shape} do not fit {len(segments)} segments")
+
+
+def _hidden_places(segments: Sequence[Segment], masks: MaskArray) -> list[dict[str, Any]]:
+    """What each mask hides, and where the tail begins: all that decides the scores, however the rest is cut."""
+    places = [_places(segment) for segment in segments]
+    last = max(((message, end) for spans in places for message, _, end in spans), default=None)
+    hidden = [{place for n in np.flatnonzero(~mask) for place in places[n]} for mask in masks]
+    return [{"hidden": sorted(one), "last": last} for one in hidden]
+
+
+def _places(segment: Segment) -> list[tuple[int, int, int]]:
+    return [(location.message, location.start, location.end) for location in segment.locations]

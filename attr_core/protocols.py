@@ -23,6 +23,7 @@ __all__ = [
     "Embeds",
     "Engine",
     "Estimator",
+    "GateScores",
     "GatesGradients",
     "Generates",
     "Judge",
@@ -33,6 +34,8 @@ __all__ = [
     "Scores",
     "ScoresHidden",
     "ScoringEngine",
+    "SizesTails",
+    "TailSize",
     "TokenScores",
     "ValueFunction",
 ]
@@ -84,6 +87,29 @@ class TokenScores:
     tokens_in: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GateScores:
+    """Targets at one row of gates.
+
+    ``log_odds`` ``(n_targets,)`` in nats, and ``gradients`` ``(n_targets, n_segments)``, their derivatives by each
+    gate: positive where paying the segment more attention makes the target more likely. ``tokens_in`` tokens forwarded,
+    a backward pass counted as two forward ones.
+    """
+
+    log_odds: FloatArray
+    gradients: FloatArray
+    tokens_in: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TailSize:
+    """Tokens that measuring on a prompt's cache forwards: ``prefix`` once, unless it ``is_held``, and ``tail`` each."""
+
+    prefix: int
+    tail: int
+    is_held: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Rendering:
     """A prompt as the model reads it. ``notes`` says where the template could not carry something."""
@@ -130,7 +156,10 @@ class ScoringEngine(Engine, Scores, Protocol):
 
 @runtime_checkable
 class ScoresHidden(Protocol):
-    """As :class:`Scores`, with segments hidden in the cache of one prompt; masks are ``(n_masks, n_segments)``."""
+    """As :class:`Scores`, with segments hidden in the cache of one prompt; masks are ``(n_masks, n_segments)``.
+
+    ``tokens_in`` of the first result counts the prompt's own tokens, if they had to be forwarded.
+    """
 
     def score_hidden(
         self, prompt: Prompt, segments: Sequence[Segment], masks: MaskArray, continuation: str
@@ -139,9 +168,10 @@ class ScoresHidden(Protocol):
 
 @runtime_checkable
 class GatesGradients(Protocol):
-    """Gradients of each target's log-odds by a gate on each segment.
+    """Gradients of each target's log-odds by a gate on each segment; ``gates`` ``(n_gates, n_segments)`` in (0, 1].
 
-    ``gates`` ``(n_gates, n_segments)`` in (0, 1] -> ``(n_gates, n_targets, n_segments)``.
+    One result per row of gates. Targets' spans count in ``continuation``. ``tokens_in`` of the first result counts the
+    prompt's own tokens, if they had to be forwarded.
     """
 
     def gate_gradients(
@@ -151,7 +181,14 @@ class GatesGradients(Protocol):
         gates: FloatArray,
         continuation: str,
         targets: Sequence[Target],
-    ) -> FloatArray: ...
+    ) -> list[GateScores]: ...
+
+
+@runtime_checkable
+class SizesTails(Protocol):
+    """What a hidden mask or a row of gates costs, before it is measured."""
+
+    def tail_size(self, prompt: Prompt, segments: Sequence[Segment], continuation: str) -> TailSize: ...
 
 
 @runtime_checkable

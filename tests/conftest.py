@@ -9,6 +9,7 @@ import pytest
 # No test may reach the network, whatever it names; litellm fetches a price list when it is imported.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
 
 # How long an example takes says how busy the machine is, not whether the code is right.
 # At a desk each run looks at new examples; in CI a failure must be of the change, not of the draw.

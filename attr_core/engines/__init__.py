@@ -30,6 +30,15 @@ _loaded: dict[str, Engine] = {}
 _lock = threading.Lock()
 
 
+def _start_over() -> None:
+    global _lock
+    _lock = threading.Lock()  # the thread that held it does not live in a forked child
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_over)
+
+
 def load_engine(spec: str | Engine | None = None, *, download: bool = False) -> Engine:
     """The engine that a spec names; the same object for the same spec within a process.
 

@@ -43,6 +43,7 @@ class Forward:
         self.model = model.eval()
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._accepted = set(inspect.signature(inner.forward).parameters)
+        self.keeps_logits = "logits_to_keep" in self._accepted
         self.n_vocabulary = int(getattr(model.config.get_text_config(), "vocab_size", 1 << 16))
 
     def score(self, prompts: Sequence[Sequence[int]], continuation: Sequence[int]) -> FloatArray:
@@ -50,19 +51,22 @@ class Forward:
         n = len(continuation)
         # The last token predicts nothing that is asked for, so it is not fed.
         inputs = self._padded([[*prompt, *continuation[:-1]] for prompt in prompts])
-        if "logits_to_keep" in self._accepted:
+        if self.keeps_logits:
             inputs["logits_to_keep"] = n
         with torch.inference_mode():
-            logits = self.model(**inputs, use_cache=False).logits[:, -n:].float()
-        index = torch.tensor(continuation, device=logits.device).expand(len(prompts), n).unsqueeze(-1)
-        chosen = logits.gather(-1, index)
-        # log p loses all precision near p = 1; the log-odds, chosen against the sum of all others, do not.
-        others = logits.scatter(-1, index, -torch.inf).logsumexp(-1)
-        log_odds = (chosen.squeeze(-1) - others).double()
-        logprobs: FloatArray = torch.nn.functional.logsigmoid(log_odds).cpu().numpy()
-        if np.isnan(logprobs).any():
-            raise EngineError("the model gave NaN for some tokens; load it in float32")
-        return logprobs
+            logits = self.model(**inputs, use_cache=False).logits[:, -n:]
+            return measured(token_logprobs(logits, continuation))
+
+    def continued(
+        self, cache: Any, ids: torch.Tensor, masks: Any, *, positions: torch.Tensor, read: torch.Tensor
+    ) -> torch.Tensor:
+        """Logits ``(n_read, n_vocabulary)`` of the tokens at ``read`` of one row of tokens that continues ``cache``."""
+        inputs = {"input_ids": ids[None], "position_ids": positions[None], "attention_mask": masks}
+        # Renamed between versions of transformers.
+        inputs["cache" if "cache" in self._accepted else "past_key_values"] = cache
+        if self.keeps_logits:
+            return self.model(**inputs, logits_to_keep=read, use_cache=True).logits[0]
+        return self.model(**inputs, use_cache=True).logits[0, read]
 
     def rows_at_once(self, n_scored: int) -> int:
         """How many rows' logits fit into memory at once."""
@@ -105,6 +109,24 @@ class Forward:
         if "position_ids" in self._accepted:
             inputs["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
         return {name: tensor.to(self.model.device) for name, tensor in inputs.items()}
+
+
+def token_logprobs(logits: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
+    """Log-probability ``(..., n_tokens)`` of each of ``ids`` under ``logits`` ``(..., n_tokens, n_vocabulary)``."""
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    index = torch.tensor(ids, device=logits.device).expand(logits.shape[:-1]).unsqueeze(-1)
+    chosen = logits.gather(-1, index).squeeze(-1)
+    # log p loses all precision near p = 1; the log-odds, chosen against the sum of all others, do not.
+    others = logits.scatter(-1, index, -torch.inf).logsumexp(-1)
+    return torch.nn.functional.logsigmoid((chosen - others).double())
+
+
+def measured(numbers: torch.Tensor) -> FloatArray:
+    """The numbers as an array; NaN is an error, never a measurement."""
+    array: FloatArray = numbers.detach().cpu().numpy()
+    if np.isnan(array).any():
+        raise EngineError("the model gave NaN for some tokens; load it in float32")
+    return array
 
 
 @dataclass(frozen=True, slots=True)

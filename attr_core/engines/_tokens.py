@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,15 +55,27 @@ class Tokens:
     def encode_apart(self, pieces: Sequence[Piece]) -> list[int]:
         """As :meth:`encode_pieces`, always run by run."""
         ids: list[int] = []
-        run = ""
-        for text, is_literal in pieces:
-            position = 0
-            for match in () if is_literal else self._control_run.finditer(text):
-                ids += self._encode_run(run + text[position : match.start()], is_first=not ids)
-                ids += self.encode(match.group())
-                run, position = "", match.end()
-            run += text[position:]
-        return ids + self._encode_run(run, is_first=not ids)
+        for run, is_control in self._runs(pieces):
+            ids += self.encode(run) if is_control else self._encode_run(run, is_first=not ids)
+        return ids
+
+    def encode_with_offsets(self, pieces: Sequence[Piece]) -> tuple[list[int], NDArray[np.int64]]:
+        """As :meth:`encode_pieces`, with each token's half-open characters ``(n_tokens, 2)``, as for a response."""
+        is_apart = any(is_literal for _, is_literal in pieces)
+        text = "".join(text for text, _ in pieces)
+        ids: list[int] = []
+        spans: list[tuple[int, int]] = []
+        begin = 0
+        for run, is_control in self._runs(pieces) if is_apart else [(text, True)]:
+            if not run:
+                continue
+            anchor = _ANCHOR if ids and not is_control and self._needs_anchor else ""
+            new, places = self._encode_with_spans(anchor + run, literal=not is_control)
+            skipped = len(self.encode(anchor, literal=True)) if anchor else 0
+            ids += new[skipped:]
+            spans += [(begin + start - len(anchor), begin + end - len(anchor)) for start, end in places[skipped:]]
+            begin += len(run)
+        return ids, covering(spans, len(text))
 
     def encode_continuation(self, text: str) -> tuple[list[int], NDArray[np.int64]]:
         """Ids of a response and each token's half-open characters ``(n_tokens, 2)``, together covering the text.
@@ -78,21 +90,35 @@ class Tokens:
         if not text:
             raise InputError("the response is empty; there is nothing to score")
         text = whole_characters(text)
-        if self.tokenizer.is_fast:
-            encoded = self.tokenizer(
-                text,
-                add_special_tokens=False,
-                split_special_tokens=True,
-                return_offsets_mapping=True,
-                verbose=False,
-            )
-            ids, spans = list(encoded["input_ids"]), list(encoded["offset_mapping"])
-        else:
-            ids = self.encode(text, literal=True)
-            spans = self._spans_by_decoding(ids, text)
+        ids, spans = self._encode_with_spans(text, literal=True)
         if not ids:
             raise InputError(f"the response {text[:40]!r} gives no tokens; there is nothing to score")
         return ids, covering(spans, len(text))
+
+    def _runs(self, pieces: Sequence[Piece]) -> Iterator[tuple[str, bool]]:
+        """The text cut at real control tokens, each a run of its own, and whether a run is one."""
+        run = ""
+        for text, is_literal in pieces:
+            position = 0
+            for match in () if is_literal else self._control_run.finditer(text):
+                yield run + text[position : match.start()], False
+                yield match.group(), True
+                run, position = "", match.end()
+            run += text[position:]
+        yield run, False
+
+    def _encode_with_spans(self, text: str, *, literal: bool) -> tuple[list[int], list[tuple[int, int]]]:
+        if not self.tokenizer.is_fast:
+            ids = self.encode(text, literal=literal)
+            return ids, self._spans_by_decoding(ids, text)
+        encoded = self.tokenizer(
+            text,
+            add_special_tokens=False,
+            split_special_tokens=literal,
+            return_offsets_mapping=True,
+            verbose=False,
+        )
+        return list(encoded["input_ids"]), list(encoded["offset_mapping"])
 
     def _encode_run(self, text: str, *, is_first: bool) -> list[int]:
         if not text:
@@ -111,7 +137,7 @@ class Tokens:
         begin = 0
         for n in range(1, len(ids) + 1):
             decoded = self.tokenizer.decode(ids[:n], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            end = _shared(decoded, text)
+            end = n_alike(decoded, text)
             # A token that completes nothing holds part of the next character.
             spans.append((begin, end) if end > begin else (begin, min(begin + 1, len(text))))
             begin = max(begin, end)
@@ -142,9 +168,10 @@ def whole_characters(text: str) -> str:
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
-def _shared(decoded: str, text: str) -> int:
+def n_alike(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """How many of the first items are the same in both."""
     n = 0
-    for a, b in zip(decoded, text, strict=False):
+    for a, b in zip(one, other, strict=False):
         if a != b:
             break
         n += 1

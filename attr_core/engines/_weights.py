@@ -110,6 +110,25 @@ def parameter_identity(model: Any) -> dict[str, Any]:
     return {"parameters": digest.hexdigest()}
 
 
+def tokenizer_identity(tokenizer: Any) -> str:
+    """What identifies a tokenizer: a hash of its vocabulary, rules, special tokens and chat template."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    inner = json.dumps(tokenizer.get_vocab(), sort_keys=True) if backend is None else backend.to_str()
+    template = json.dumps(getattr(tokenizer, "chat_template", None), sort_keys=True)
+    return hashlib.sha256(f"{inner}\0{template}\0{tokenizer.special_tokens_map}".encode()).hexdigest()
+
+
+def parse_dtype(dtype: Any) -> Any:
+    """A floating-point type from torch or its name, or ``"auto"``."""
+    if dtype == "auto":
+        return dtype
+    torch = require("torch", extra="hf")
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise ConfigurationError(f"dtype {dtype!r} is unknown; give 'float32', 'auto' or a torch.dtype")
+    return found
+
+
 def is_offline() -> bool:
     """Whether the environment forbids downloads from the hub."""
     flags = (os.environ.get(name, "") for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from attr_core._optional import require
-from attr_core.engines import _weights
-from attr_core.engines._chat import ChatWriter, Rendered, Template
-from attr_core.engines._quiet import quiet
-from attr_core.engines._tokens import Tokens
-from attr_core.errors import AttrkitError, ConfigurationError, ContextTooLongError, EngineError
-from attr_core.protocols import Completion, Rendering, Sampling, TokenScores
-from attr_core.types import Prompt
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["HuggingFaceEngine"]
+from attr_core._optional import require
+from attr_core.capabilities import require as require_capabilities
+from attr_core.engines._failures import translated
+from attr_core.engines._layout import Layout, lay_out
+from attr_core.engines._local_model import LocalModel
+from attr_core.engines._quiet import quiet
+from attr_core.errors import ConfigurationError, ContextTooLongError, InputError, SegmentationError
+from attr_core.protocols import Capability, Completion, GateScores, Rendering, Sampling, TailSize, TokenScores
+from attr_core.reading import tokens_of
+from attr_core.results import FloatArray, MaskArray
+from attr_core.types import Prompt, Segment, Target
+
+__all__ = ["HIDDEN_MEMORY", "HuggingFaceEngine"]
+
+HIDDEN_MEMORY = 2 << 30
+"""Bytes that measuring on a prompt's cache may take beside the weights, unless an engine is told otherwise."""
 
 _PLAIN_STOP = "\n\nUser:\n"  # where a model without a chat template begins the next turn itself
 
@@ -47,6 +55,10 @@ class HuggingFaceEngine:
         The file to take from a folder or hub repository.
     max_batch_tokens : int, optional
         Padded tokens forwarded at once; lower it where memory runs out. Default: 2048 on a CPU, else 16384.
+    hidden_memory : int, default HIDDEN_MEMORY
+        Bytes that :meth:`score_hidden` may take beside the weights: the prompt's cache, which is kept for the next call
+        until another prompt or :meth:`release`, and one pass, into which as many masks are packed as fit (at least
+        one). :mod:`attr_core.engines._memory` has the formula.
     template_options : mapping, optional
         Further variables for the chat template, such as ``{"enable_thinking": False}``.
 
@@ -71,42 +83,39 @@ class HuggingFaceEngine:
         revision: str | None = None,
         gguf_file: str | None = None,
         max_batch_tokens: int | None = None,
+        hidden_memory: int = HIDDEN_MEMORY,
         template_options: Mapping[str, Any] | None = None,
     ) -> None:
         for module in ("torch", "transformers"):
             require(module, extra="hf")
         if max_batch_tokens is not None and max_batch_tokens < 1:
             raise ConfigurationError(f"max_batch_tokens={max_batch_tokens} is not positive; give a number of tokens")
-        if device is not None and device_map is not None:
-            raise ConfigurationError("device and device_map exclude each other; give one")
-        self._dtype = _dtype(dtype)
+        if hidden_memory < 1:
+            raise ConfigurationError(f"hidden_memory={hidden_memory} is not positive; give a number of bytes")
         self._lock = threading.RLock()
-        self._given_tokenizer = tokenizer
-        self._options = dict(template_options or {})
-        self._device_map = device_map
-        self._given: Any = None
-        self._source = _weights.Source()
-        if isinstance(model, str):
-            self._name = f"{model.rstrip('/')}/{gguf_file}" if gguf_file else model
-            self._source = _weights.locate(model, revision=revision, gguf_file=gguf_file)
-            self._device = device or ("cuda" if require("torch", extra="hf").cuda.is_available() else "cpu")
-        else:
-            if tokenizer is None or not hasattr(model, "forward"):
-                raise ConfigurationError(f"{type(model).__name__} alone is not enough; give a model and its tokenizer")
-            if any(option is not None for option in (device, device_map, revision, gguf_file)):
-                raise ConfigurationError("a loaded model keeps its place; leave device, revision and gguf_file out")
-            self._given = model
-            self._name = getattr(model, "name_or_path", "") or type(model).__name__
-            self._device = str(model.device)
-        self._budget = max_batch_tokens or (2048 if self._device == "cpu" else 16384)
+        self._model = LocalModel(
+            model,
+            tokenizer,
+            dtype=dtype,
+            device=device,
+            device_map=device_map,
+            revision=revision,
+            gguf_file=gguf_file,
+            template_options=template_options,
+        )
+        is_cpu = self._model.device == "cpu"
+        self._budget = max_batch_tokens or (2048 if is_cpu else 16384)
+        # Packing more tokens than this only adds attention between tails that must not read each other.
+        self._packed = min(self._budget, 512 if is_cpu else 4096)
+        self._hidden_memory = hidden_memory
 
     def __repr__(self) -> str:
-        return f"HuggingFaceEngine({self._name!r})"
+        return f"HuggingFaceEngine({self._model.name!r})"
 
     @property
     def spec(self) -> str:
         """``hf:`` and the model's name as it was given."""
-        return f"hf:{self._name}"
+        return f"hf:{self._model.name}"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -115,25 +124,30 @@ class HuggingFaceEngine:
         Equal for equal weights wherever they lie. The first call reads a local folder's weights once.
         """
         with self._lock:
-            given = self._given is not None
-            parts: dict[str, Any] = {
-                "model": _weights.parameter_identity(self._given) if given else _weights.identity(self._folder),
-                "dtype": str(self._given.dtype) if given else str(self._dtype),
-                "options": self._options,
-            }
-            if self._given_tokenizer is not None:
-                parts["tokenizer"] = _tokenizer_identity(self._given_tokenizer)
-            if not parts["dtype"].endswith(("float32", "float64")):
-                parts["device"] = self._device.partition(":")[0]
-        return "hf:" + hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+            return self._model.fingerprint()
 
-    @cached_property
+    @property
     def max_context(self) -> int | None:
         """Tokens of prompt and response together, as the model's configuration states them."""
-        config = self._config.get_text_config()
-        limit = getattr(config, "max_position_embeddings", None) or getattr(self._tokenizer, "model_max_length", None)
-        # Tokenizers say 1e30 where they do not know.
-        return int(limit) if limit and limit < 1 << 40 else None
+        return self._model.max_context
+
+    @cached_property
+    def capabilities(self) -> frozenset[Capability]:
+        """``generate`` and ``score``; ``score_hidden`` and ``gate_gradients`` where the model's attention allows it.
+
+        It does in decoders whose layers take a mask. Where the configuration does not settle it, a few tokens are
+        tried, for which the model is loaded.
+        """
+        from attr_core.engines._layer_masks import layer_windows
+        from attr_core.engines._self_check import CACHED, by_configuration, by_trying
+
+        with self._lock:
+            on_cache = by_configuration(self._model.config)
+            if on_cache is None:
+                found = by_trying(self._model.forward, layer_windows(self._model.config) or {})
+            else:
+                found = CACHED if on_cache else frozenset()
+        return frozenset({Capability.GENERATE, Capability.SCORE}) | found
 
     def render(self, prompt: Prompt) -> Rendering:
         """The prompt as text and token ids; ``notes`` says what the chat template could not carry.
@@ -144,7 +158,7 @@ class HuggingFaceEngine:
             There are no messages, or the template fails on them.
         """
         with self._lock:
-            rendered, ids = self._encode(prompt)
+            rendered, ids = self._model.encode(prompt)
         return Rendering(rendered.text, tuple(ids), rendered.notes)
 
     def score(self, prompts: Sequence[Prompt], continuation: str) -> list[TokenScores]:
@@ -164,18 +178,117 @@ class HuggingFaceEngine:
         if not prompts:
             return []
         with self._lock:
-            ids, offsets = self._tokens.encode_continuation(continuation)
-            rows = [self._encode(prompt)[1] for prompt in prompts]
+            ids, offsets = self._model.tokens.encode_continuation(continuation)
+            rows = [self._model.encode(prompt)[1] for prompt in prompts]
             for n, row in enumerate(rows):
                 self._check_fits(n, len(row), f"{len(ids)} of the response", len(ids))
             lengths = [len(row) + len(ids) for row in rows]
             scores: dict[int, TokenScores] = {}
-            with _translated(self._name):
-                n_max = self._forward.rows_at_once(len(ids))
+            with translated(self._model.name):
+                n_max = self._model.forward.rows_at_once(len(ids))
                 for batch in self._batches(lengths, n_max):
-                    logprobs = self._forward.score([rows[n] for n in batch], ids)
+                    logprobs = self._model.forward.score([rows[n] for n in batch], ids)
                     scores |= {n: TokenScores(row, offsets, lengths[n]) for n, row in zip(batch, logprobs, strict=True)}
         return [scores[n] for n in range(len(prompts))]
+
+    def score_hidden(
+        self, prompt: Prompt, segments: Sequence[Segment], masks: MaskArray, continuation: str
+    ) -> list[TokenScores]:
+        """As :meth:`score` of one prompt, with the segments that a mask removes hidden instead of deleted.
+
+        The prompt is forwarded once, up to the end of the last segment; each mask then forwards the rest of it and the
+        continuation only, which may read the cached entries of the segments that are kept. Those entries still carry
+        traces of the hidden ones. A token that shares a character with a hidden segment is hidden; the prompt's first
+        and last tokens always stay.
+
+        Parameters
+        ----------
+        prompt : Prompt
+        segments : sequence of Segment, length n_segments
+        masks : array of bool, shape (n_masks, n_segments)
+            True keeps.
+        continuation : str
+
+        Returns
+        -------
+        list of TokenScores, one per mask
+            ``tokens_in`` counts the tokens forwarded; the prompt's own, if they were not held, for the first mask.
+
+        Raises
+        ------
+        MissingCapabilityError
+            The model cannot (see :attr:`capabilities`).
+        SegmentationError
+            Masks or locations do not fit, or the template rewrites a segment's text.
+        InputError, ContextTooLongError, EngineError
+            As :meth:`score`.
+        """
+        from attr_core.engines._hidden import score_hidden
+
+        masks = np.asarray(masks, dtype=np.bool_)
+        self._check_columns(masks, segments, "masks")
+        with self._on_cache(Capability.SCORE_HIDDEN):
+            layout, ids, offsets = self._lay_out(prompt, segments, continuation)
+            if not len(masks):
+                return []
+            rows, n_tokens = score_hidden(self._prefix, layout, masks, ids)
+        return [TokenScores(row, offsets, n) for row, n in zip(rows, n_tokens, strict=True)]
+
+    def gate_gradients(
+        self,
+        prompt: Prompt,
+        segments: Sequence[Segment],
+        gates: FloatArray,
+        continuation: str,
+        targets: Sequence[Target],
+    ) -> list[GateScores]:
+        """Log-odds of each target and their gradients by a gate on each segment, one result per row of gates.
+
+        A gate scales the attention weight that the segment's cached tokens receive from the rest of the prompt and from
+        the continuation, against all other weights; at 1 nothing changes, towards 0 the segment is hidden. A token
+        in two segments has both gates. A target is read as log-odds of the product of its tokens' probabilities.
+        Cost: as one mask of :meth:`score_hidden` per row, and twice that per target. Memory grows with layers, prompt
+        and rest of the prompt, as for any backward pass.
+
+        Parameters
+        ----------
+        prompt : Prompt
+        segments : sequence of Segment, length n_segments
+        gates : array, shape (n_gates, n_segments)
+            In (0, 1].
+        continuation : str
+        targets : sequence of Target
+            Spans count in ``continuation``, whatever the reading.
+
+        Raises
+        ------
+        InputError
+            A gate lies outside (0, 1], or a target holds no token.
+        MissingCapabilityError, SegmentationError, ContextTooLongError, EngineError
+            As :meth:`score_hidden`.
+        """
+        from attr_core.engines._gates import gate_gradients
+
+        gates = np.asarray(gates, dtype=np.float64)
+        self._check_columns(gates, segments, "gates")
+        if not ((gates > 0) & (gates <= 1)).all():
+            raise InputError("a gate is not above 0 and at most 1; give such numbers, small ones to hide a segment")
+        with self._on_cache(Capability.GATE_GRADIENTS):
+            layout, ids, offsets = self._lay_out(prompt, segments, continuation)
+            inside = np.array([tokens_of(target, offsets) for target in targets]).reshape(len(targets), len(ids))
+            return gate_gradients(self._prefix, layout, gates, ids, inside=inside) if len(gates) else []
+
+    def tail_size(self, prompt: Prompt, segments: Sequence[Segment], continuation: str) -> TailSize:
+        """Tokens that measuring on this prompt's cache forwards once and each time; forwards none itself."""
+        with self._lock:
+            layout, ids, _ = self._lay_out(prompt, segments, continuation)
+            n_held = self._prefix.shares(layout.prefix) if "_prefix" in vars(self) else 0
+        return TailSize(len(layout.prefix), len(layout.tail) + len(ids), n_held == len(layout.prefix))
+
+    def release(self) -> None:
+        """Free the memory of the prompt's cache that is kept for further masks and gates."""
+        with self._lock:
+            vars(self).pop("_prefix", None)
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling = Sampling()) -> list[Completion]:
         """One answer per prompt; the model's own sampling defaults do not apply.
@@ -196,14 +309,14 @@ class HuggingFaceEngine:
         if not prompts:
             return []
         with self._lock:
-            encoded = [self._encode(prompt) for prompt in prompts]
+            encoded = [self._model.encode(prompt) for prompt in prompts]
             rows = [ids for _, ids in encoded]
             for n, row in enumerate(rows):
                 self._check_fits(n, len(row), "at least 1 of an answer", 1)
             is_plain = any(rendered.is_plain for rendered, _ in encoded)
             stop = tuple(filter(None, (*sampling.stop, _PLAIN_STOP if is_plain else "")))
             completions: dict[int, Completion] = {}
-            with _translated(self._name), quiet():
+            with translated(self._model.name), quiet():
                 for batch in self._batches([len(row) + sampling.max_tokens for row in rows]):
                     for members, n_tokens in self._rooms(batch, rows, sampling.max_tokens):
                         wanted = Sampling(n_tokens, sampling.temperature, sampling.seed, stop)
@@ -211,10 +324,12 @@ class HuggingFaceEngine:
         return [completions[n] for n in range(len(prompts))]
 
     def _generate(self, batch: list[int], rows: Sequence[list[int]], sampling: Sampling) -> dict[int, Completion]:
-        made = self._forward.generate([rows[n] for n in batch], sampling, ends=self._ends, decode=self._decode)
+        made = self._model.forward.generate(
+            [rows[n] for n in batch], sampling, ends=self._model.ends, decode=self._model.decode
+        )
         completions = {}
         for n, one in zip(batch, made, strict=True):
-            text = self._decode(one.ids)
+            text = self._model.decode(one.ids)
             end = min((at for stop in sampling.stop if (at := text.find(stop)) >= 0), default=len(text))
             completions[n] = Completion(text[:end], one.finish_reason, len(rows[n]), one.n_tokens)
         return completions
@@ -226,6 +341,24 @@ class HuggingFaceEngine:
         together = [n for n in batch if rooms[n] == wanted]
         alone = [([n], rooms[n]) for n in batch if rooms[n] < wanted]
         return ([(together, wanted)] if together else []) + alone
+
+    @contextlib.contextmanager
+    def _on_cache(self, capability: Capability) -> Iterator[None]:
+        require_capabilities(self, {capability}, by=capability.value)
+        with self._lock, translated(self._model.name, memory="hidden_memory"):
+            yield
+
+    def _lay_out(
+        self, prompt: Prompt, segments: Sequence[Segment], continuation: str
+    ) -> tuple[Layout, list[int], NDArray[np.int64]]:
+        ids, offsets = self._model.tokens.encode_continuation(continuation)
+        layout = lay_out(self._model.writer, self._model.tokens, prompt, segments)
+        self._check_fits(0, len(layout.prefix) + len(layout.tail), f"{len(ids)} of the response", len(ids))
+        return layout, ids, offsets
+
+    def _check_columns(self, rows: NDArray[Any], segments: Sequence[Segment], name: str) -> None:
+        if rows.ndim != 2 or rows.shape[1] != len(segments):
+            raise SegmentationError(f"{name} of shape {rows.shape} do not fit {len(segments)} segments")
 
     def _check_fits(self, index: int, n_prompt: int, rest: str, n_rest: int) -> None:
         if self.max_context is not None and n_prompt + n_rest > self.max_context:
@@ -239,121 +372,10 @@ class HuggingFaceEngine:
 
         return list(batches(lengths, budget=self._budget, n_max=n_max))
 
-    def _encode(self, prompt: Prompt) -> tuple[Rendered, list[int]]:
-        rendered = self._writer.write(prompt)
-        return rendered, self._tokens.encode_pieces(rendered.pieces)
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
-
     @cached_property
-    def _folder(self) -> Any:
-        return self._source.fetch()
+    def _prefix(self) -> Any:
+        from attr_core.engines._layer_masks import layer_windows
+        from attr_core.engines._prefix import Prefix
 
-    @cached_property
-    def _config(self) -> Any:
-        return self._given.config if self._given is not None else self._load("AutoConfig")
-
-    @cached_property
-    def _tokenizer(self) -> Any:
-        return self._load("AutoTokenizer") if self._given_tokenizer is None else self._given_tokenizer
-
-    @cached_property
-    def _tokens(self) -> Tokens:
-        return Tokens(self._tokenizer)
-
-    @cached_property
-    def _writer(self) -> ChatWriter:
-        tokenizer = self._tokenizer
-        source = json.dumps(getattr(tokenizer, "chat_template", None))
-        first = tokenizer("x", verbose=False)["input_ids"][:1]
-        adds_start = tokenizer.bos_token_id is not None and first == [tokenizer.bos_token_id]
-        return ChatWriter(
-            None if source == "null" else _template(tokenizer, self._options),
-            self._tokens.control,
-            opening=tokenizer.bos_token if adds_start else "",
-            developer="developer" in source,
-        )
-
-    @cached_property
-    def _forward(self) -> Any:
-        from attr_core.engines._forward import Forward
-
-        if self._given is not None:
-            return Forward(self._given)
-        place = {} if self._device_map is None else {"device_map": self._device_map}
-        model = self._load("AutoModelForCausalLM", dtype=self._dtype, **place)
-        with _translated(self._name):
-            return Forward(model if place else model.to(self._device))
-
-    @cached_property
-    def _ends(self) -> list[int]:
-        """Tokens that end an answer: the model's own, and the one that ends a turn in its template."""
-        stated = getattr(self._forward.model.generation_config, "eos_token_id", None)
-        ends = [*(stated if isinstance(stated, list | tuple) else [stated]), self._tokenizer.eos_token_id]
-        closing = self._writer.closing()
-        ends += self._tokens.encode(closing)[:1] if closing else []
-        return list(dict.fromkeys(int(end) for end in ends if end is not None))
-
-    def _load(self, loader: str, **options: Any) -> Any:
-        transformers = require("transformers", extra="hf")
-        folder = str(self._folder)
-        try:
-            with quiet():
-                return getattr(transformers, loader).from_pretrained(
-                    folder, local_files_only=True, trust_remote_code=False, **options
-                )
-        except Exception as error:
-            raise EngineError(
-                f"{self._name} could not be loaded: {_line(error)}; name a causal model that transformers knows"
-            ) from error
-
-
-class _translated:  # noqa: N801 - reads as a phrase where it is used
-    """Turns what torch and transformers raise into an EngineError of one line."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, Exception) or isinstance(error, AttrkitError):
-            return
-        memory = "memory" in str(error).lower()
-        remedy = "lower max_batch_tokens" if memory else "try another model or dtype"
-        raise EngineError(f"{self._name} failed: {_line(error)}; {remedy}") from error
-
-
-def _template(tokenizer: Any, options: Mapping[str, Any]) -> Template:
-    def apply(chat: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:
-        text: str = tokenizer.apply_chat_template(
-            chat, tools=tools or None, tokenize=False, add_generation_prompt=True, **options
-        )
-        return text
-
-    return apply
-
-
-def _tokenizer_identity(tokenizer: Any) -> str:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    inner = json.dumps(tokenizer.get_vocab(), sort_keys=True) if backend is None else backend.to_str()
-    template = json.dumps(getattr(tokenizer, "chat_template", None), sort_keys=True)
-    return hashlib.sha256(f"{inner}\0{template}\0{tokenizer.special_tokens_map}".encode()).hexdigest()
-
-
-def _dtype(dtype: Any) -> Any:
-    if dtype == "auto":
-        return dtype
-    torch = require("torch", extra="hf")
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise ConfigurationError(f"dtype {dtype!r} is unknown; give 'float32', 'auto' or a torch.dtype")
-    return found
-
-
-def _line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0]
+        windows = layer_windows(self._model.config) or {}
+        return Prefix(self._model.forward, windows, memory=self._hidden_memory, max_tokens=self._packed)

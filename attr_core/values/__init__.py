@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from attr_core.values.response_log_odds import ResponseLogOdds, log_odds
+from attr_core.reading import log_odds
+from attr_core.values.response_log_odds import ResponseLogOdds
 
 __all__ = ["ResponseLogOdds", "log_odds"]

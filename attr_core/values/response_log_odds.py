@@ -9,22 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attr_core.errors import ContextTooLongError, InputError
-from attr_core.pivots import tokens_in
 from attr_core.prompt import ablations, count_tokens
 from attr_core.protocols import Capability, ScoringEngine, TokenScores
+from attr_core.reading import log_odds, tokens_of
 from attr_core.results import FloatArray, MaskArray
 from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target
 
-__all__ = ["LOG_PROBABILITY_CEILING", "ResponseLogOdds", "log_odds"]
-
-LOG_PROBABILITY_CEILING = -1e-7
-"""Log-probabilities above this are not told apart from certainty: log-odds end at 16.1 nats, where float32 does."""
-
-
-def log_odds(logprob: FloatArray) -> FloatArray:
-    """log p - log(1 - p), in nats, from log p; at most 16.1 (see ``LOG_PROBABILITY_CEILING``)."""
-    capped = np.minimum(np.asarray(logprob, dtype=np.float64), LOG_PROBABILITY_CEILING)
-    return np.asarray(capped - np.log(-np.expm1(capped)), dtype=np.float64)
+__all__ = ["ResponseLogOdds"]
 
 
 class ResponseLogOdds:
@@ -188,11 +179,7 @@ class ResponseLogOdds:
 
     def _tokens_of(self, target: Target, score: TokenScores) -> NDArray[np.bool_]:
         claim = self._claim_of(target)
-        begins = 0 if claim is None else claim.start
-        inside = tokens_in(score.offsets, target.start - begins, target.end - begins)
-        if not inside.any():
-            raise InputError(f"no token of the response lies in {target.text!r}; name other text")
-        return inside
+        return tokens_of(target, score.offsets, begins=0 if claim is None else claim.start)
 
 
 def _summed(scores: Sequence[TokenScores], inside: NDArray[np.bool_]) -> FloatArray:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from attr_core import cache as cache_module
+from attr_core._storage import measurements
 from attr_core.cache import DEFAULT_MAX_BYTES, Cache, cache_key
 from attr_core.errors import CacheError, ConfigurationError, InputError
-from attr_core.protocols import Completion, Sampling, TokenScores
+from attr_core.protocols import Completion, GateScores, Sampling, TokenScores
 from attr_core.store import Store
 from attr_core.types import Message, Prompt, ToolCall, Trace
 
@@ -232,9 +233,10 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("sql", DAMAGE.values(), ids=DAMAGE)
-@pytest.mark.parametrize("kind", ["scores", "completions", "vectors"])
+@pytest.mark.parametrize("kind", ["scores", "completions", "vectors", "gates"])
 def test_a_damaged_row_counts_as_absent_and_can_be_measured_again(path, sql, kind):
-    value = {"scores": scores(), "completions": Completion("text"), "vectors": np.ones(3)}[kind]
+    values = {"scores": scores(), "completions": Completion("text"), "vectors": np.ones(3)}
+    value = {**values, "gates": GateScores(np.ones(2), np.ones((2, 3)), 5)}[kind]
     with Cache(path) as cache:
         put, get = getattr(cache, f"put_{kind}"), getattr(cache, f"get_{kind}")
         put({"k": value})
@@ -247,11 +249,11 @@ def test_a_damaged_row_counts_as_absent_and_can_be_measured_again(path, sql, kin
 @pytest.mark.parametrize(
     "blob",
     [
-        cache_module._pack({"tokens_in": 1}, [np.zeros(3), np.zeros((2, 2), dtype=np.int64)]),
-        cache_module._pack({"tokens_in": 1}, [np.zeros(3), np.zeros((3, 2))]),
-        cache_module._pack({"tokens_in": 1}, [np.zeros(3, dtype=np.int32), np.zeros((3, 2), dtype=np.int64)]),
-        cache_module._pack({"tokens_in": 1}, [np.zeros(3)]),
-        cache_module._pack({}, [np.zeros(3), np.zeros((3, 2), dtype=np.int64)]),
+        measurements.pack({"tokens_in": 1}, [np.zeros(3), np.zeros((2, 2), dtype=np.int64)]),
+        measurements.pack({"tokens_in": 1}, [np.zeros(3), np.zeros((3, 2))]),
+        measurements.pack({"tokens_in": 1}, [np.zeros(3, dtype=np.int32), np.zeros((3, 2), dtype=np.int64)]),
+        measurements.pack({"tokens_in": 1}, [np.zeros(3)]),
+        measurements.pack({}, [np.zeros(3), np.zeros((3, 2), dtype=np.int64)]),
         b'{"arrays": [["O", [1]]]}\n12345678',
         b'{"arrays": [["<f8", [-1]]]}\n',
         b'{"arrays": 5}\n',

@@ -30,6 +30,12 @@ GENERATORS = [
         id="llamaindex-smollm2",
         marks=pytest.mark.model,
     ),
+    pytest.param(lambda request: haystack_engine(None), id="haystack-mock"),
+    pytest.param(
+        lambda request: haystack_engine(request.getfixturevalue("small_engine").spec),
+        id="haystack-smollm2",
+        marks=pytest.mark.model,
+    ),
 ]
 
 RESPONSE = "The sky is blue, and snow is white."
@@ -60,6 +66,18 @@ def llamaindex_engine(engine):
     from local_llm import LocalLLM
 
     return LlamaIndexEngine(LocalLLM(engine=engine))
+
+
+def haystack_engine(spec):
+    """Haystack's own mock, or a real model behind Haystack's interface."""
+    generators = pytest.importorskip("haystack.components.generators.chat")
+    from attr_haystack import HaystackEngine
+
+    if spec is None:
+        return HaystackEngine(generators.MockChatGenerator("blue"))
+    from local_generator import LocalChatGenerator
+
+    return HaystackEngine(LocalChatGenerator(spec))
 
 
 @pytest.fixture(params=[*SCORERS, *GENERATORS])

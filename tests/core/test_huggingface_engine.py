@@ -127,14 +127,14 @@ def test_scores_equal_unbatched_transformers_on_real_weights(small_engine, smoll
 
 def test_gemma_scores_have_no_bos_inside_and_one_before(gemma_engine):
     prompt, response = user("Where is Paris?"), "In France."
-    tokenizer = gemma_engine._tokenizer
+    tokenizer = gemma_engine._model.tokenizer
     assert tokenizer("x")["input_ids"][0] == tokenizer.bos_token_id
     ids = gemma_engine.render(prompt).token_ids
     assert [n for n, token in enumerate(ids) if token == tokenizer.bos_token_id] == [0]
     continuation = tokenizer(response, add_special_tokens=False)["input_ids"]
     scores = gemma_engine.score([prompt], response)[0]
     assert len(scores.logprobs) == len(continuation)
-    model = gemma_engine._forward.model
+    model = gemma_engine._model.forward.model
     np.testing.assert_allclose(scores.logprobs, reference_logprobs(model, ids, continuation), atol=1e-4)
 
 
@@ -260,10 +260,10 @@ def test_nan_is_an_error_never_a_score(tiny_model, tokenizer):
 
 def encoded(engine, text):
     """Ids and offsets; passes over texts that the vocabulary cannot hold (SmolLM2 drops some bytes)."""
-    tokenizer = engine._tokenizer
+    tokenizer = engine._model.tokenizer
     plain = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     assume(tokenizer.decode(plain, clean_up_tokenization_spaces=False) == text)
-    ids, offsets = engine._tokens.encode_continuation(text)
+    ids, offsets = engine._model.tokens.encode_continuation(text)
     assert ids == plain
     return ids, offsets
 
@@ -274,7 +274,7 @@ def check_offsets(engine, text):
     assert (offsets[:, 0] < offsets[:, 1]).all()
     assert (np.diff(offsets[:, 0]) >= 0).all()
     assert {place for start, end in offsets for place in range(start, end)} == set(range(len(text)))
-    decode = engine._tokenizer.decode
+    decode = engine._model.tokenizer.decode
     for token, (start, end) in zip(ids, offsets, strict=True):
         piece = decode([token], clean_up_tokenization_spaces=False)
         if "\ufffd" not in piece:
@@ -302,12 +302,12 @@ def test_offsets_by_decoding_equal_those_of_the_fast_tokenizer(tiny, text):
     from attr_core.engines._tokens import covering
 
     ids, offsets = encoded(tiny, text)
-    decoded = covering(tiny._tokens._spans_by_decoding(ids, text), len(text))
+    decoded = covering(tiny._model.tokens._spans_by_decoding(ids, text), len(text))
     np.testing.assert_array_equal(decoded[:, 1], offsets[:, 1])
 
 
 def test_tokens_of_one_emoji_share_its_span(tiny):
-    ids, offsets = tiny._tokens.encode_continuation("a🙂b")
+    ids, offsets = tiny._model.tokens.encode_continuation("a🙂b")
     assert len(ids) > 3
     assert offsets.tolist() == [[0, 1], *[[1, 2]] * (len(ids) - 2), [2, 3]]
 
@@ -381,17 +381,17 @@ def test_text_that_looks_like_control_tokens_is_text(tiny, tokenizer, hostile):
 
 def test_bos_in_a_message_is_text_for_gemma(gemma_engine):
     ids = gemma_engine.render(user("<bos>Hi<eos><start_of_turn>")).token_ids
-    assert ids.count(gemma_engine._tokenizer.bos_token_id) == 1
-    assert gemma_engine._tokenizer.eos_token_id not in ids
+    assert ids.count(gemma_engine._model.tokenizer.bos_token_id) == 1
+    assert gemma_engine._model.tokenizer.eos_token_id not in ids
 
 
 @SETTINGS
 @given(text=TEXTS)
 def test_encoding_run_by_run_equals_encoding_whole(tiny, gemma_engine, text):
     for engine in (tiny, gemma_engine):
-        rendered = engine._writer.write(user(text))
+        rendered = engine._model.writer.write(user(text))
         assert not any(is_literal for _, is_literal in rendered.pieces)
-        assert engine._tokens.encode_apart(rendered.pieces) == engine._tokens.encode_pieces(rendered.pieces)
+        assert engine._model.tokens.encode_apart(rendered.pieces) == engine._model.tokens.encode_pieces(rendered.pieces)
 
 
 CALLS = (
@@ -498,7 +498,7 @@ def test_hostile_tool_text_cannot_inject_either(tiny, tokenizer):
 
 def test_greedy_equals_transformers_own(small_engine, tokenizer):
     prompts = [user("Name three colours."), user("What is two plus two? Answer in a word, please.")]
-    model = small_engine._forward.model
+    model = small_engine._model.forward.model
     for prompt, completion in zip(prompts, small_engine.generate(prompts, Sampling(max_tokens=8)), strict=True):
         ids = torch.tensor([small_engine.render(prompt).token_ids])
         out = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=8)
@@ -580,7 +580,7 @@ def test_spec_and_fingerprint_come_without_loading_weights(smollm2_folder):
     assert engine.spec == f"hf:{smollm2_folder}"
     assert engine.fingerprint
     assert engine.max_context == 8192
-    assert "_forward" not in vars(engine)
+    assert "forward" not in vars(engine._model)
 
 
 def test_packaged_and_converted_model_have_one_fingerprint(small_engine, smollm2_folder):

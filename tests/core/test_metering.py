@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 import pytest
 
 from attr_core.cache import Cache
-from attr_core.errors import BudgetExceededError, EngineError, MissingCapabilityError
+from attr_core.errors import BudgetExceededError, EngineError, MissingCapabilityError, SegmentationError
 from attr_core.metering import SLICE, MeteredEngine
-from attr_core.protocols import Capability, Sampling
-from attr_core.results import Budget
+from attr_core.prompt import ablate
+from attr_core.protocols import Capability, GateScores, Sampling, TailSize, TokenScores
+from attr_core.results import Budget, FloatArray, MaskArray
 from attr_core.testing import ScriptedEngine
-from attr_core.types import Message, Prompt
+from attr_core.types import Generation, Location, Message, Prompt, Segment, SegmentKind, Target, TargetKind
 
 PROMPTS = [Prompt((Message("user", f"question {number} " + "x" * (number % 7)),)) for number in range(40)]
 
@@ -111,3 +116,230 @@ def test_a_missing_capability_is_named_before_anything_is_sent() -> None:
 
 def test_it_offers_what_its_engine_offers() -> None:
     assert MeteredEngine(ScriptedEngine()).capabilities == {Capability.SCORE, Capability.GENERATE}
+
+
+# Hidden masks and gates
+
+PROMPT = Prompt((Message("user", "a fact. another. So?"),))
+SEGMENTS = [
+    Segment("one", SegmentKind.RETRIEVED, "a fact.", (Location(0, 0, 7),)),
+    Segment("two", SegmentKind.RETRIEVED, "another.", (Location(0, 8, 16),)),
+]
+TARGETS = [Target(TargetKind.SPAN, 0, 3, "yes"), Target(TargetKind.SPAN, 4, 6, "it")]
+MASKS = np.array([[True, True], [False, True], [True, False], [False, False]])
+GATES = np.array([[1.0, 1.0], [0.5, 0.5], [0.1, 0.1]])
+
+
+@dataclass
+class CachedEngine:
+    """Forwards 100 tokens once and 10 a time; a value is how much is kept."""
+
+    fingerprint: str = "test:cached"
+    spec: str = "test:cached"
+    max_context: int | None = None
+    logprob: float = -1.0
+    slope: float = 1.0
+    is_held: bool = False
+    sent: list[tuple[str, int]] = field(default_factory=list)
+
+    def score(self, prompts: Sequence[Prompt], continuation: str) -> list[TokenScores]:
+        self.sent.append(("score", len(prompts)))
+        return [TokenScores(np.array([-3.0]), np.array([[0, 3]]), 110) for _ in prompts]
+
+    def score_hidden(
+        self, prompt: Prompt, segments: Sequence[Segment], masks: MaskArray, continuation: str
+    ) -> list[TokenScores]:
+        self.sent.append(("score_hidden", len(masks)))
+        values = self.logprob - (~masks).sum(axis=1)
+        return [TokenScores(np.array([value]), np.array([[0, 3]]), self._tokens(10)) for value in values]
+
+    def gate_gradients(
+        self,
+        prompt: Prompt,
+        segments: Sequence[Segment],
+        gates: FloatArray,
+        continuation: str,
+        targets: Sequence[Target],
+    ) -> list[GateScores]:
+        self.sent.append(("gate_gradients", len(gates)))
+        gradients = np.full((len(targets), len(segments)), self.slope)
+        each = 10 * (1 + 2 * len(targets))
+        return [GateScores(np.full(len(targets), row.sum()), gradients, self._tokens(each)) for row in gates]
+
+    def tail_size(self, prompt: Prompt, segments: Sequence[Segment], continuation: str) -> TailSize:
+        return TailSize(100, 10, self.is_held)
+
+    def _tokens(self, each: int) -> int:
+        was_held, self.is_held = self.is_held, True
+        return each + (0 if was_held else 100)
+
+
+def test_hidden_masks_and_gates_are_counted_as_forwarded() -> None:
+    metered = MeteredEngine(CachedEngine())
+    metered.score_hidden(PROMPT, SEGMENTS, MASKS, "yes it is")
+    assert (metered.cost.calls, metered.cost.tokens_in) == (4, 140)
+    metered.gate_gradients(PROMPT, SEGMENTS, GATES, "yes it is", TARGETS)
+    assert (metered.cost.calls, metered.cost.tokens_in) == (4 + 3 * 5, 140 + 3 * 50)
+
+
+def test_a_second_measurement_of_masks_and_gates_costs_nothing_and_is_the_same() -> None:
+    engine, cache = CachedEngine(), Cache(":memory:")
+    first = MeteredEngine(engine, cache=cache)
+    hidden = first.score_hidden(PROMPT, SEGMENTS, MASKS, "yes it is")
+    gated = first.gate_gradients(PROMPT, SEGMENTS, GATES, "yes it is", TARGETS)
+    later = MeteredEngine(engine, cache=cache)
+    again = later.score_hidden(PROMPT, SEGMENTS, MASKS[::-1], "yes it is")[::-1]
+    assert [score.logprobs.tolist() for score in again] == [score.logprobs.tolist() for score in hidden]
+    for one, other in zip(gated, later.gate_gradients(PROMPT, SEGMENTS, GATES, "yes it is", TARGETS), strict=True):
+        np.testing.assert_array_equal(one.log_odds, other.log_odds)
+        np.testing.assert_array_equal(one.gradients, other.gradients)
+    assert (later.cost.calls, later.cost.tokens_in, later.cost.cache_hits) == (0, 0, 7)
+
+
+def test_only_unknown_masks_are_sent_and_equal_ones_once() -> None:
+    engine = CachedEngine()
+    metered = MeteredEngine(engine)
+    metered.score_hidden(PROMPT, SEGMENTS, MASKS[:2], "yes it is")
+    scores = metered.score_hidden(PROMPT, SEGMENTS, MASKS[[2, 1, 2, 0]], "yes it is")
+    assert engine.sent == [("score_hidden", 2), ("score_hidden", 1)]
+    assert [score.logprobs[0] for score in scores] == [-2, -2, -2, -1]
+
+
+def test_what_is_hidden_is_never_taken_for_what_is_deleted_nor_the_other_way_round() -> None:
+    engine = CachedEngine()
+    metered = MeteredEngine(engine)
+    generation = Generation(PROMPT.messages, "yes")
+    exact = [ablate(generation, SEGMENTS, mask) for mask in MASKS]
+    for _ in range(2):
+        hidden = metered.score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+        deleted = metered.score(exact, "yes")
+    assert metered.cost.calls == 8
+    assert [score.logprobs[0] for score in hidden] == [-1, -2, -2, -3]
+    assert {score.logprobs[0] for score in deleted} == {-3}
+
+
+def test_masks_that_hide_the_same_text_are_one_measurement_however_it_is_cut() -> None:
+    engine = CachedEngine()
+    metered = MeteredEngine(engine)
+    metered.score_hidden(PROMPT, SEGMENTS, MASKS[3:], "yes")
+    tied = [Segment("both", SegmentKind.RETRIEVED, "", tuple(place for s in SEGMENTS for place in s.locations))]
+    metered.score_hidden(PROMPT, tied, np.array([[False]]), "yes")
+    assert engine.sent == [("score_hidden", 1)]
+
+
+def test_the_same_text_hidden_before_another_tail_is_another_measurement() -> None:
+    engine = CachedEngine()
+    metered = MeteredEngine(engine)
+    metered.score_hidden(PROMPT, SEGMENTS, np.array([[False, True]]), "yes")
+    metered.score_hidden(PROMPT, SEGMENTS[:1], np.array([[False]]), "yes")
+    assert engine.sent == [("score_hidden", 1)] * 2
+
+
+@pytest.mark.parametrize(
+    ("gates", "continuation", "targets", "segments"),
+    [
+        (GATES[1:2], "yes it is", TARGETS, SEGMENTS),
+        (GATES[:1], "yes it was", TARGETS, SEGMENTS),
+        (GATES[:1], "yes it is", TARGETS[:1], SEGMENTS),
+        (GATES[:1], "yes it is", TARGETS, SEGMENTS[::-1]),
+    ],
+)
+def test_other_gates_continuation_targets_or_segments_are_another_measurement(
+    gates: FloatArray, continuation: str, targets: list[Target], segments: list[Segment]
+) -> None:
+    engine = CachedEngine()
+    metered = MeteredEngine(engine)
+    metered.gate_gradients(PROMPT, SEGMENTS, GATES[:1], "yes it is", TARGETS)
+    metered.gate_gradients(PROMPT, segments, gates, continuation, targets)
+    assert len(engine.sent) == 2
+
+
+def test_budgets_hold_for_masks_and_gates() -> None:
+    engine = CachedEngine()
+    with pytest.raises(BudgetExceededError, match="budget of 3 calls"):
+        MeteredEngine(engine, budget=Budget(calls=3)).score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+    with pytest.raises(BudgetExceededError, match="budget of 14 calls"):
+        MeteredEngine(engine, budget=Budget(calls=14)).gate_gradients(PROMPT, SEGMENTS, GATES, "yes it", TARGETS)
+    with pytest.raises(BudgetExceededError, match="up to 140 more tokens"):
+        MeteredEngine(engine, budget=Budget(tokens=139)).score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+    with pytest.raises(BudgetExceededError, match="up to 250 more tokens"):
+        MeteredEngine(engine, budget=Budget(tokens=249)).gate_gradients(PROMPT, SEGMENTS, GATES, "yes it", TARGETS)
+    assert engine.sent == []
+    enough = MeteredEngine(engine, budget=Budget(calls=4, tokens=140))
+    enough.score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+    assert enough.cost.tokens_in == 140
+
+
+def test_a_prompt_that_is_held_is_not_reserved_again() -> None:
+    engine = CachedEngine(is_held=True)
+    metered = MeteredEngine(engine, budget=Budget(tokens=40))
+    metered.score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+    assert metered.cost.tokens_in == 40
+
+
+def test_slices_of_masks_are_kept_when_a_later_one_fails() -> None:
+    many = np.array([[bool(n & 1 << bit) for bit in range(6)] for n in range(40)])
+    segments = [Segment(str(n), SegmentKind.RETRIEVED, "", (Location(0, n, n + 1),)) for n in range(6)]
+    cache, engine = Cache(":memory:"), CachedEngine()
+
+    def stop(done: int, planned: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        MeteredEngine(engine, cache=cache, progress=stop).score_hidden(PROMPT, segments, many, "yes")
+    later = MeteredEngine(engine, cache=cache)
+    later.score_hidden(PROMPT, segments, many, "yes")
+    assert later.cost.cache_hits == SLICE
+
+
+@pytest.mark.parametrize("logprob", [np.nan, np.inf, 5.0])
+def test_hidden_scores_that_are_no_log_probabilities_are_refused_and_not_kept(logprob: float) -> None:
+    cache = Cache(":memory:")
+    with pytest.raises(EngineError, match="log-probability"):
+        MeteredEngine(CachedEngine(logprob=logprob), cache=cache).score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+    assert cache.stats().n_entries == 0
+
+
+@pytest.mark.parametrize("slope", [np.nan, np.inf])
+def test_gradients_that_are_no_numbers_are_refused_and_not_kept(slope: float) -> None:
+    cache = Cache(":memory:")
+    with pytest.raises(EngineError, match="gradient"):
+        MeteredEngine(CachedEngine(slope=slope), cache=cache).gate_gradients(PROMPT, SEGMENTS, GATES, "yes it", TARGETS)
+    assert cache.stats().n_entries == 0
+
+
+def test_gradients_of_another_shape_are_refused() -> None:
+    class Transposed(CachedEngine):
+        def gate_gradients(self, *arguments):  # type: ignore[no-untyped-def]
+            found = super().gate_gradients(*arguments)
+            return [GateScores(one.log_odds, one.gradients[:, :1], one.tokens_in) for one in found]
+
+    with pytest.raises(EngineError, match="shape"):
+        MeteredEngine(Transposed()).gate_gradients(PROMPT, SEGMENTS, GATES, "yes it", TARGETS)
+
+
+@pytest.mark.parametrize("rows", [np.ones(2), np.ones((1, 3))])
+def test_masks_and_gates_that_do_not_fit_the_segments_are_refused(rows: FloatArray) -> None:
+    metered = MeteredEngine(CachedEngine())
+    with pytest.raises(SegmentationError):
+        metered.score_hidden(PROMPT, SEGMENTS, rows.astype(bool), "yes")
+    with pytest.raises(SegmentationError):
+        metered.gate_gradients(PROMPT, SEGMENTS, rows, "yes it", TARGETS)
+
+
+def test_it_offers_hidden_masks_and_gates_where_its_engine_does() -> None:
+    metered = MeteredEngine(CachedEngine())
+    assert metered.capabilities == {Capability.SCORE, Capability.SCORE_HIDDEN, Capability.GATE_GRADIENTS}
+    assert metered.tail_size(PROMPT, SEGMENTS, "yes") == TailSize(100, 10)
+
+
+def test_an_engine_that_declares_less_than_it_has_methods_for_is_believed() -> None:
+    class Declares(CachedEngine):
+        capabilities = frozenset({Capability.SCORE})
+
+    metered = MeteredEngine(Declares())
+    assert metered.capabilities == {Capability.SCORE}
+    with pytest.raises(MissingCapabilityError, match="score_hidden"):
+        metered.score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+    with pytest.raises(MissingCapabilityError, match="gate_gradients"):
+        metered.gate_gradients(PROMPT, SEGMENTS, GATES, "yes it", TARGETS)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attr_core.errors import InputError
+from attr_core.reading import LOG_PROBABILITY_CEILING
 from attr_core.testing import AdditiveEngine
 from attr_core.types import Claim, Generation, Location, Message, Segment, SegmentKind, Target, TargetKind
 from attr_core.values import ResponseLogOdds, log_odds
-from attr_core.values.response_log_odds import LOG_PROBABILITY_CEILING
 
 CONTEXT = "Red is warm.\nBlue is cold."
 SEGMENTS = (
