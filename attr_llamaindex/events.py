@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.instrumentation.events.exception import ExceptionEvent
@@ -16,7 +17,6 @@ from llama_index.core.instrumentation.events.llm import (
     LLMCompletionInProgressEvent,
     LLMCompletionStartEvent,
 )
-from pydantic import PrivateAttr
 
 from attr_core.capture import Complaints
 from attr_llamaindex.listening import heard

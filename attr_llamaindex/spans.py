@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.instrumentation.span import BaseSpan
 from llama_index.core.instrumentation.span_handlers import BaseSpanHandler
 from llama_index_instrumentation.dispatcher import active_instrument_tags
-from pydantic import PrivateAttr
 
 from attr_core.capture import Complaints
 from attr_llamaindex.listening import heard

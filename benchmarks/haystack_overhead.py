@@ -1,8 +1,8 @@
 """What the tracer adds to a pipeline run with 20 documents of 2 kB, in the thread that runs it.
 
 The retriever and the model answer at once, so that what is timed is Haystack and attrkit. Runs with and without the
-tracer take turns, so that a busy machine slows both alike; a figure is that of the former less the median of the latter.
-10 ms after each leave the thread that stores its time.
+tracer take turns, so that a busy machine slows both alike; a figure is that of the former less the median of the
+latter. 10 ms after each leave the thread that stores its time.
 
     python benchmarks/haystack_overhead.py [RUNS]
 """
@@ -24,6 +24,7 @@ from haystack.components.generators.chat import MockChatGenerator
 from attr_haystack import AttributionTracer
 
 PAUSE_SECONDS = 0.010
+TEMPLATE = "{% for document in documents %}{{ document.content }}\n{% endfor %}{{ question }}"
 DOCUMENTS = [
     Document(id=f"n{i}", content=f"{i} " + "The fair opened in 1911. " * 80, meta={"file_path": f"{i}.md", "page": i})
     for i in range(20)
@@ -43,9 +44,7 @@ def main() -> None:
     n_runs = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     pipeline = Pipeline()
     pipeline.add_component("retriever", Ready())
-    pipeline.add_component(
-        "prompt", PromptBuilder("{% for d in documents %}{{ d.content }}\n{% endfor %}{{ question }}")
-    )
+    pipeline.add_component("prompt", PromptBuilder(TEMPLATE))
     pipeline.add_component("llm", MockChatGenerator("In 1911."))
     pipeline.connect("retriever.documents", "prompt.documents")
     pipeline.connect("prompt.prompt", "llm.messages")
@@ -56,7 +55,6 @@ def main() -> None:
     print(f"{n_runs} runs each; {without:.2f} ms without the tracer\n")
     print(f"{'':20} median       p99")
     print(f"{'added to a run':20} {statistics.median(added):6.2f} ms {p99:6.2f} ms")
-    print(f"{'of its own time':20} {statistics.median(added) / without:6.1%}   {p99 / without:8.1%}")
 
 
 def _compared(run: Callable[[], object], store: Path, n_runs: int) -> tuple[float, list[float]]:

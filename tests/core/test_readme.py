@@ -109,13 +109,18 @@ def test_a_logged_call_can_be_inspected(small_engine: Engine, capsys: pytest.Cap
     assert "cost: " in printed
 
 
-def test_a_chain_with_the_handler_prints_what_the_readme_shows(
-    small_engine: Engine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("number", "framework"),
+    [(1, "langchain_core"), (2, "llama_index.core"), (3, "haystack")],
+    ids=lambda name: str(name),
+)
+def test_an_application_with_an_adapter_prints_what_the_readme_shows(
+    small_engine: Engine, monkeypatch: pytest.MonkeyPatch, number: int, framework: str
 ) -> None:
-    pytest.importorskip("langchain_core")
+    pytest.importorskip(framework)
     monkeypatch.syspath_prepend(ROOT / "examples")
-    printed = run(blocks("python")[2])
-    assert alike(printed, blocks("text")[1]), printed
+    printed = run(blocks("python")[number + 1])
+    assert alike(printed, blocks("text")[number]), printed
 
 
 def test_a_file_of_messages_can_be_inspected(
