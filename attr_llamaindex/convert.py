@@ -20,11 +20,10 @@ from llama_index.core.tools.types import BaseTool, ToolOutput
 from attr_core._plain import plain
 from attr_core._recording.responses import read, usage_of
 from attr_core._redact import without_secrets
-from attr_core.types import ATTRKIT_KEY, Document, Generation, Message, Prompt, ToolCall
+from attr_core.types import ATTRKIT_KEY, Document, Generation, Message, ToolCall
 
 __all__ = [
     "from_messages",
-    "from_prompt",
     "text_of",
     "to_answer",
     "to_document",
@@ -193,11 +192,6 @@ def to_tool_result(output: Any) -> tuple[str | None, str | None, tuple[Document,
 def from_messages(messages: Iterable[Message]) -> list[ChatMessage]:
     """Messages as LlamaIndex's models take them, without metadata."""
     return [_from_message(message) for message in messages]
-
-
-def from_prompt(prompt: Prompt) -> tuple[list[ChatMessage], list[dict[str, Any]]]:
-    """A prompt as (messages, tool schemas in OpenAI's shape)."""
-    return from_messages(prompt.messages), [dict(plain(tool)) for tool in prompt.tools]
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------

@@ -267,6 +267,7 @@ class Runs:
         good = [_said(one) for one in generations if one.error is None and one.written]
         return next((one.error for one in generations if one.id in failed and _said(one) not in good), None)
 
+    @guarded
     def _stamp(self, run: Run, given: Any) -> None:
         if self._is_stamping:
             leave(given, run.stamp)

@@ -14,7 +14,8 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("attr_core", "attr_langchain", "attr_llamaindex", "attr_haystack")
+PACKAGES = ("attr_core", "attr_langchain", "attr_llamaindex", "attr_haystack", "haystack_integrations")
+TYPED = (*PACKAGES[:-1], "haystack_integrations/components/attribution")
 
 USE = """
 import importlib, pathlib, pkgutil, sys
@@ -68,7 +69,7 @@ def _check_contents(wheel: Path) -> None:
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    wanted |= {f"{package}/py.typed" for package in PACKAGES}
+    wanted |= {f"{package}/py.typed" for package in TYPED}
     held = {name for name in names if ".dist-info/" not in name}
     if held != wanted:
         raise SystemExit(f"{wheel.name} lacks {sorted(wanted - held)} and holds besides {sorted(held - wanted)}")
