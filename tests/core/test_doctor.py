@@ -284,5 +284,5 @@ def test_the_real_small_model_answers(small_engine, monkeypatch):
     monkeypatch.setattr(doctor, "locate", engines._weights.locate)
     state = doctor.check_engine(small_engine.spec)
     assert state.problem is None
-    assert state.answers == {"generate": None, "score": None}
+    assert state.answers == dict.fromkeys(("generate", "score", "score_hidden", "gate_gradients"))
     assert state.max_context > 1000
