@@ -295,7 +295,7 @@ def test_with_an_instrumentation_that_works_the_application_sees_the_same(instru
     assert len(traces()) == len(SCENARIOS) + 1  # a chat has two turns
 
 
-@pytest.mark.parametrize("after", [0, 2])
+@pytest.mark.parametrize("after", [0, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("holder", "name"), STEPS)
 def test_a_fault_at_any_step_changes_nothing_for_the_application(monkeypatch, tmp_path, holder, name, after):
     with warnings.catch_warnings():
