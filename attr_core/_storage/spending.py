@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from attr_core._storage.database import Database, insert, select
-from attr_core.errors import BudgetExceededError, PostponedError
+from attr_core.errors import BudgetExceededError, PostponedError, StoreError
 from attr_core.results import Budget, Cost
 
 
@@ -48,6 +48,8 @@ class Spending:
             It does not fit into what is left of the day's budget.
         BudgetExceededError
             It is more than the budget of a whole day, or the budget is of money and the price is unknown.
+        StoreError
+            The day's account is damaged, so that no cap could hold; without caps it begins anew.
         """
         if within.usd is not None and math.isnan(most.usd):
             raise BudgetExceededError("the price is unknown, so that no budget of usd can hold; cap calls or tokens")
@@ -55,7 +57,7 @@ class Spending:
         _refuse(most, within, Cost())
         reservation = Reservation(_today(), most)
         with self._database.writing() as db:
-            spent = _read(db, reservation.day)
+            spent = Cost() if within == Budget() and _is_damaged(db, reservation.day) else _read(db, reservation.day)
             _refuse(most, within, spent)
             _write(db, reservation.day, spent + most)
         return reservation
@@ -102,12 +104,23 @@ def _key(day: date) -> str:
 
 def _read(db: sqlite3.Connection, day: date) -> Cost:
     found = select(db, "SELECT value FROM memory WHERE key = ?", [_key(day)])
-    try:
-        kept = json.loads(found[0]["value"]) if found else {}
-        calls, tokens, usd = (kept.get(name, 0) for name in ("calls", "tokens", "usd"))
-        return Cost(calls=int(calls), tokens_in=int(tokens), usd=float(usd))
-    except (AttributeError, TypeError, ValueError):  # a damaged memory is one that never was
+    if not found:
         return Cost()
+    try:
+        kept = json.loads(found[0]["value"])
+        return Cost(calls=int(kept["calls"]), tokens_in=int(kept["tokens"]), usd=float(kept["usd"]))
+    except (KeyError, TypeError, ValueError) as error:  # what was spent is not known, so no cap can hold
+        raise StoreError(
+            f"what was spent on {day} is damaged; to count it from nothing: DELETE FROM memory WHERE key = '{_key(day)}'"
+        ) from error
+
+
+def _is_damaged(db: sqlite3.Connection, day: date) -> bool:
+    try:
+        _read(db, day)
+    except StoreError:
+        return True
+    return False
 
 
 def _write(db: sqlite3.Connection, day: date, cost: Cost) -> None:
