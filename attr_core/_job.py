@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from attr_core.results import Budget, Plan
 from attr_core.store import Store
 from attr_core.types import Trace
 
-__all__ = ["Job"]
+__all__ = ["Job", "check_options"]
 
 _OF_THE_CALLER = ("engine", "algorithm", "budget", "placebos")
 
@@ -50,10 +50,7 @@ class Job:
         budget_per_day: Budget = Budget(),
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        known = [field.name for field in fields(Options) if field.name not in _OF_THE_CALLER]
-        for name in options or {}:
-            if name not in known:
-                raise ConfigurationError(f"option {name!r} is not known here; use {', '.join(known)}")
+        check_options(options or {})
         self._options = Options(algorithm=algorithm, budget=_tighter(budget, budget_per_day), **(options or {}))
         self._per_day = budget_per_day
 
@@ -97,6 +94,20 @@ class Job:
 
     def _settle(self, trace: Trace, engine: Engine) -> Setup:
         return settle(trace, replace(self._options, engine=engine))
+
+
+def check_options(options: Iterable[str]) -> None:
+    """See that these are options of an attribution without a parameter of their own.
+
+    Raises
+    ------
+    ConfigurationError
+        One is not.
+    """
+    known = [field.name for field in fields(Options) if field.name not in _OF_THE_CALLER]
+    for name in options:
+        if name not in known:
+            raise ConfigurationError(f"option {name!r} is not known here; use {', '.join(known)}")
 
 
 def _tighter(first: Budget, second: Budget) -> Budget:

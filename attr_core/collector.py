@@ -10,11 +10,13 @@ import asyncio
 import concurrent.futures
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
+from attr_core._job import check_options
 from attr_core._recording import writer
 from attr_core._recording.membrane import Complaints, safely
 from attr_core._redact import redacted
@@ -25,10 +27,11 @@ from attr_core.capture import guarded
 from attr_core.errors import ConfigurationError, TraceNotFoundError
 from attr_core.middleware import SavesTraces
 from attr_core.protocols import Engine
+from attr_core.reports.compact import compact
 from attr_core.results import Budget
 from attr_core.sampling import check_rate, is_sampled
 from attr_core.store import Store
-from attr_core.types import Trace
+from attr_core.types import ATTRKIT_KEY, Trace
 from attr_core.worker import Worker, WorkerStats
 
 __all__ = ["Collector", "Mode"]
@@ -80,8 +83,8 @@ class Collector:
     Raises
     ------
     ConfigurationError
-        An unknown mode, a mode that needs an engine without one, a rate outside 0 to 1, a store that cannot hold
-        results, or a redactor that cannot be called.
+        An unknown mode or option, a mode that needs an engine without one, a rate outside 0 to 1, a store that cannot
+        hold results, or a redactor that cannot be called.
     """
 
     def __init__(
@@ -114,11 +117,15 @@ class Collector:
         self.mode: Mode = mode
         self.complaints = Complaints()
         self.time_limit = time_limit
+        if isinstance(store, str | os.PathLike) and str(store) == MEMORY:
+            store = Store(MEMORY)  # one for all: each that opens such a path has a memory of its own
         self._target = _absolute(store) if isinstance(store, str | os.PathLike) else store
         self._sample_rate, self._redact = sample_rate, redact
         self._engine = _named(engine)
         self._runs: dict[str, _Run] = {}
+        self._stamps: dict[str, list[dict[str, Any]]] = {}
         self._listeners: list[Callable[[Trace, Attribution], None]] = []
+        check_options(options)
         if self._target is None or isinstance(self._target, str):
             safely(self.complaints, import_what_makes_a_database, self._target)
         self._worker: Worker | None = None
@@ -150,6 +157,17 @@ class Collector:
         """Have ``listener`` called with each result, in the thread that measured it."""
         self._listeners.append(listener)
 
+    def stamp(self, trace_id: str) -> dict[str, Any]:
+        """What to leave in the application's data under the key ``attrkit``: plain JSON that says which trace it is of.
+
+        In ``inline`` mode the compact result is added to it when the run is delivered.
+        """
+        stamp: dict[str, Any] = {"trace_id": trace_id}
+        if self.mode == "inline":
+            self._stamps.setdefault(trace_id, []).append(stamp)
+            _keep_newest(self._stamps)  # a run may turn out to be none, and is never delivered
+        return stamp
+
     @guarded
     def deliver(self, trace: Trace, complete: bool = True) -> Attribution | None:
         """Store a run and, once it is complete, attribute it as the mode says; never raises.
@@ -169,7 +187,15 @@ class Collector:
             if job is not None:
                 job.add_done_callback(lambda done: self._tell(trace, done))
         self._remember(_Run(trace.id, trace.run_id, job))
-        return self._awaited(job) if job is not None and self.mode == "inline" else None
+        if self.mode != "inline" or not complete:
+            return None
+        stamps = self._stamps.pop(trace.id, [])
+        if job is None or (result := self._awaited(job)) is None:
+            return None
+        found = compact(result)
+        for stamp in stamps:
+            stamp.update(found)
+        return result
 
     def result(self, run: object = None, *, timeout: float | None = None) -> Attribution | None:
         """The attribution of a run, by its run id or trace id; by default of the last one.
@@ -183,8 +209,10 @@ class Collector:
 
         Raises
         ------
-        AttrkitError
-            Why it could not be attributed.
+        Exception
+            Why it could not be attributed: an ``AttrkitError``, or what an engine raised.
+        CancelledError
+            The worker was closed before its turn came.
         TimeoutError
             Time ran out.
         TraceNotFoundError
@@ -221,33 +249,33 @@ class Collector:
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until what was delivered is stored and what was queued is attributed; whether all of it was."""
-        stored = writer.current().flush(timeout)
-        return (self._worker is None or self._worker.flush(timeout)) and stored
+        left = _countdown(timeout)
+        stored = writer.current().flush(left())
+        return (self._worker is None or self._worker.flush(left())) and stored
 
     def close(self, timeout: float | None = None) -> bool:
         """Flush and attribute nothing more; what comes later is still stored."""
-        stored = writer.current().flush(timeout)
-        return (self._worker is None or self._worker.close(timeout)) and stored
+        left = _countdown(timeout)
+        stored = writer.current().flush(left())
+        return (self._worker is None or self._worker.close(left())) and stored
 
     def _prepared(self, trace: Trace) -> Trace:
-        metadata = dict(trace.metadata)
-        if self._engine is not None:
-            metadata["engine"] = self._engine
-        if self._sample_rate < 1 and not is_sampled(trace.id, self._sample_rate):
-            metadata["sampled"] = False
-        trace = replace(trace, metadata=metadata)
+        """As it is stored: redacted, and with what another process is to know of how it is attributed."""
         if self._redact is not None:
             trace = redacted(trace, self._redact, failed=self.complaints.of_redactor)
-        return trace
+        told: dict[str, Any] = {} if self._engine is None else {"engine": self._engine}
+        if self._sample_rate < 1 and not is_sampled(trace.id, self._sample_rate):
+            told["sampled"] = False
+        return replace(trace, metadata={**trace.metadata, ATTRKIT_KEY: told}) if told else trace
 
     @staticmethod
     def _is_wanted(trace: Trace) -> bool:
-        return trace.metadata.get("sampled", True) and any(g.written.strip() for g in trace.generations)
+        told = trace.metadata.get(ATTRKIT_KEY, {})
+        return told.get("sampled", True) and any(g.written.strip() for g in trace.generations)
 
     def _remember(self, run: _Run) -> None:
         self._runs[run.trace_id] = run
-        for trace_id in list(self._runs)[: max(len(self._runs) - _REMEMBERED, 0)]:
-            self._runs.pop(trace_id, None)
+        _keep_newest(self._runs)
 
     def _awaited(self, job: concurrent.futures.Future[Attribution]) -> Attribution | None:
         done, _ = concurrent.futures.wait([job], self.time_limit)
@@ -288,6 +316,17 @@ class Collector:
         if run is None:
             return store.last().id
         return store.find_run(str(run)) or str(run)
+
+
+def _keep_newest(remembered: dict[str, Any]) -> None:
+    for trace_id in list(remembered)[: max(len(remembered) - _REMEMBERED, 0)]:
+        remembered.pop(trace_id, None)
+
+
+def _countdown(timeout: float | None) -> Callable[[], float | None]:
+    """What is left of ``timeout`` seconds from now on."""
+    end = None if timeout is None else time.monotonic() + timeout
+    return lambda: None if end is None else max(end - time.monotonic(), 0.0)
 
 
 def _named(engine: str | Engine | None) -> Any:

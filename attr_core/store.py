@@ -234,8 +234,8 @@ class Store:
     ) -> Iterator[PendingTrace]:
         """The traces that have no attribution yet and are to have one, the oldest first.
 
-        Left out are those that were not sampled (``metadata["sampled"]`` is false) and those in which no model wrote
-        anything. Filters are those of :meth:`list`.
+        Left out are those that were not sampled (``metadata["attrkit"]["sampled"]`` is false) and those in which no
+        model wrote anything. Filters are those of :meth:`list`.
         """
         return pending(self._database, since=since, tag=tag, framework=framework)
 

@@ -15,9 +15,9 @@ from attr_core._plain import plain
 from attr_core.attribution import Attribution
 from attr_core.collector import Collector
 from attr_core.errors import InputError
-from attr_core.reports.compact import compact
+from attr_core.reports.compact import compact, telling_rows
 from attr_core.results import Verdict
-from attr_core.types import Retrieval, TargetKind, Trace
+from attr_core.types import Retrieval, Trace
 from attr_haystack.convert import stamped, stamped_document, to_answer, to_document, to_generation
 
 __all__ = ["Given", "attributed", "document_scores", "to_trace"]
@@ -85,10 +85,10 @@ def to_trace(given: Given, reply: ChatMessage) -> Trace:
 def document_scores(attribution: Attribution) -> dict[str, dict[str, Any]]:
     """Document id -> its strongest effect on what the answer says, as plain JSON.
 
-    Of a document's effects on the targets (each claim's pivots, or where it has none the claim itself) a decided one
-    comes first, then the largest. A document that stands nowhere in the messages is missing.
+    Of a document's effects on the targets (each claim's pivots and the phrases named in it, or where there are none the
+    claim itself) a decided one comes first, then the largest. A document that is nowhere in the messages is missing.
     """
-    rows = list(_rows(attribution))
+    rows = [row for claim in attribution.claims for row in telling_rows(attribution, claim.index)]
     scores: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(name for segment in attribution.segments for name in segment.documents):
         columns = [column for column, segment in enumerate(attribution.segments) if name in segment.documents]
@@ -145,14 +145,6 @@ def _before(messages: Sequence[ChatMessage], reply: ChatMessage) -> list[ChatMes
     if sent and (sent[-1].role, sent[-1].texts, sent[-1].tool_calls) == said:
         sent.pop()
     return sent
-
-
-def _rows(attribution: Attribution) -> Iterator[int]:
-    """Of each claim its pivots, else the claim itself, in total reading where there is one."""
-    for claim in attribution.claims:
-        rows = attribution.rows(claim=claim.index, reading="total") or attribution.rows(claim=claim.index)
-        pivots = [row for row in rows if attribution.targets[row].kind is TargetKind.PIVOT]
-        yield from pivots or (row for row in rows if attribution.targets[row].kind is TargetKind.CLAIM)
 
 
 def _weight(attribution: Attribution, row: int, column: int) -> tuple[bool, float]:

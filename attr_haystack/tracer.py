@@ -23,7 +23,6 @@ from attr_core.collector import INLINE_SECONDS, Collector, Mode
 from attr_core.errors import ConfigurationError
 from attr_core.middleware import SavesTraces
 from attr_core.protocols import Engine
-from attr_core.reports.compact import compact
 from attr_core.results import Budget
 from attr_core.store import Store
 from attr_core.types import Trace
@@ -122,7 +121,6 @@ class AttributionTracer(Tracer):
             **options,
         )
         self.recorder = RunRecorder(self._deliver, framework="haystack", max_runs=max_runs, max_age=max_age)
-        self._stamps: dict[str, list[dict[str, Any]]] | None = {} if self.collector.mode == "inline" else None
         self._is_stamping = stamp
 
     # --- what users call ---------------------------------------------------------------------------------------------
@@ -278,23 +276,14 @@ class AttributionTracer(Tracer):
         replies = outputs.get("replies") if isinstance(outputs, dict) else None
         if not isinstance(replies, list):
             return
-        stamps: list[dict[str, Any]] = [{"trace_id": trace_id} for _ in replies]
         # Copies in a list of their own: list and messages may be a cache's, the mapping is this call's.
-        outputs["replies"] = [stamped(reply, stamp) for reply, stamp in zip(replies, stamps, strict=True)]
-        if self._stamps is not None:
-            self._stamps.setdefault(trace_id, []).extend(stamps)
+        outputs["replies"] = [stamped(reply, self.collector.stamp(trace_id)) for reply in replies]
 
     def _deliver(self, trace: Trace, complete: bool) -> None:
         asked = [retrieval for retrieval in trace.retrievals if retrieval.name or retrieval.query]
         if trace.status == "ok" and not (trace.generations or trace.tool_calls or asked):
             return  # documents were written, say, and nobody was asked anything
-        result = self.collector.deliver(trace, complete)
-        if complete and self._stamps is not None:
-            stamps = self._stamps.pop(trace.id, ())
-            if result is not None:
-                found = compact(result)
-                for stamp in stamps:
-                    stamp.update(found)
+        self.collector.deliver(trace, complete)
 
 
 class _Traced(Span):

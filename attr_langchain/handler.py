@@ -23,7 +23,6 @@ from attr_core.capture import MAX_AGE, MAX_RUNS, Complaints, RunRecorder, guarde
 from attr_core.collector import INLINE_SECONDS, Collector, Mode
 from attr_core.middleware import SavesTraces
 from attr_core.protocols import Engine
-from attr_core.reports.compact import compact
 from attr_core.results import Budget
 from attr_core.store import Store
 from attr_core.types import ATTRKIT_KEY, Retrieval, ToolCall, Trace
@@ -117,10 +116,9 @@ class AttributionCallbackHandler(BaseCallbackHandler):
             executor=executor,
             **options,
         )
-        self.recorder = RunRecorder(self._deliver, framework="langchain", max_runs=max_runs, max_age=max_age)
+        self.recorder = RunRecorder(self.collector.deliver, framework="langchain", max_runs=max_runs, max_age=max_age)
         # In an event loop capture is cheap enough to run where it is called; an inline attribution is not.
         self.run_inline = self.collector.mode != "inline"
-        self._stamps: dict[str, list[dict[str, Any]]] | None = {} if self.collector.mode == "inline" else None
         self._is_stamping = stamp
         if langsmith is not None:
             self.collector.on_result(lambda trace, result: send_feedback(langsmith, trace, result))
@@ -355,17 +353,5 @@ class AttributionCallbackHandler(BaseCallbackHandler):
     def _leave(self, message: Any, trace_id: str) -> None:
         if not self._is_stamping or not isinstance(message, BaseMessage):
             return
-        stamp: dict[str, Any] = {"trace_id": trace_id}
         # A dict of its own: a cache or a checkpoint may share the one that is there.
-        message.response_metadata = {**message.response_metadata, ATTRKIT_KEY: stamp}
-        if self._stamps is not None:
-            self._stamps.setdefault(trace_id, []).append(stamp)
-
-    def _deliver(self, trace: Trace, complete: bool) -> None:
-        result = self.collector.deliver(trace, complete)
-        if complete and self._stamps is not None:
-            stamps = self._stamps.pop(trace.id, ())
-            if result is not None:
-                found = compact(result)
-                for stamp in stamps:
-                    stamp.update(found)
+        message.response_metadata = {**message.response_metadata, ATTRKIT_KEY: self.collector.stamp(trace_id)}

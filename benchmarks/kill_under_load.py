@@ -66,7 +66,7 @@ def _serve(path: str, spec: str, name: str) -> None:
             traces = [_trace(f"{name} {thread} {i} {j}", spec, i * N_AT_ONCE + j) for j in range(N_AT_ONCE)]
             for trace in traces:
                 store(trace)
-                if "sampled" not in trace.metadata:
+                if "sampled" not in trace.metadata["attrkit"]:
                     worker.submit(trace)
             if flush_logging(30):
                 with saying:
@@ -83,7 +83,7 @@ def _serve(path: str, spec: str, name: str) -> None:
 def _trace(name: str, spec: str, number: int) -> Trace:
     content = "\n\n".join([*DOCUMENTS, f"({name})", "When did the Aldemoor fair open?"])
     trace = Trace.from_messages([{"role": "user", "content": content}], "It opened in 1911.", documents=DOCUMENTS)
-    return replace(trace, metadata={"engine": spec, **({} if number % ATTRIBUTED == 0 else {"sampled": False})})
+    return replace(trace, metadata={"attrkit": {"engine": spec, **({} if number % ATTRIBUTED == 0 else {"sampled": False})}})
 
 
 def _one_life(path: Path, spec: str, number: int) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from attr_core._storage.database import Database, select, unescape
 from attr_core._storage.trace_rows import seconds
+from attr_core.types import ATTRKIT_KEY
 
 PAGE = 500
 
@@ -22,7 +23,7 @@ _WROTE = f"""EXISTS (SELECT 1 FROM generations g WHERE g.trace_id = t.id AND (
     OR t.status NOT IN ('error', 'interrupted') AND EXISTS (SELECT 1 FROM tool_calls c
         WHERE c.trace_id = t.id AND c.generation = g.position AND c.message IS NULL)))"""  # noqa: S608
 # A damaged row's metadata is no JSON, and must not keep the others from being found.
-_SAMPLED = "CASE WHEN json_valid(t.metadata) THEN json_type(t.metadata, '$.sampled') END IS NOT 'false'"
+_SAMPLED = "CASE WHEN json_valid(t.metadata) THEN json_type(t.metadata, '$.attrkit.sampled') END IS NOT 'false'"
 _UNATTRIBUTED = "NOT EXISTS (SELECT 1 FROM attributions a WHERE a.trace_id = t.id)"
 
 
@@ -56,25 +57,26 @@ def pending(
         with database.reading() as db:
             rows = select(db, sql, [*last, *wanted.values()])
         for row in rows:
-            metadata = _metadata(row)
-            if metadata.get("sampled") is not False:  # SQLite takes no metadata that holds escaped text for JSON
-                yield _pending(unescape(row["id"], strict=False), metadata)
+            told = _told(row)
+            if told.get("sampled") is not False:  # SQLite takes no metadata that holds escaped text for JSON
+                yield _pending(unescape(row["id"], strict=False), told)
         if len(rows) < PAGE:
             return
         last = (rows[-1]["started_at"], rows[-1]["number"])
 
 
-def _metadata(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    with contextlib.suppress(TypeError, ValueError):
-        metadata = json.loads(unescape(row["metadata"], strict=False))
-        if isinstance(metadata, dict):
-            return metadata
+def _told(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What attrkit itself left in a trace's metadata; a framework's own keys mean nothing here."""
+    with contextlib.suppress(AttributeError, TypeError, ValueError):
+        told = json.loads(unescape(row["metadata"], strict=False)).get(ATTRKIT_KEY)
+        if isinstance(told, dict):
+            return told
     return {}
 
 
-def _pending(identifier: str, metadata: Mapping[str, Any]) -> PendingTrace:
-    named = metadata.get("engine")
+def _pending(identifier: str, told: Mapping[str, Any]) -> PendingTrace:
+    named = told.get("engine")
     if isinstance(named, str):
         return PendingTrace(identifier, engine=named)
-    told = named.get("object") if isinstance(named, dict) else None
-    return PendingTrace(identifier, object=None if told is None else str(told))
+    kind = named.get("object") if isinstance(named, dict) else None
+    return PendingTrace(identifier, object=None if kind is None else str(kind))

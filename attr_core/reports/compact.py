@@ -11,7 +11,7 @@ from attr_core.attribution import Attribution
 from attr_core.results import Verdict
 from attr_core.types import TargetKind
 
-__all__ = ["compact"]
+__all__ = ["compact", "telling_rows"]
 
 _CAUSES = (Verdict.DRIVES.value, Verdict.OPPOSES.value, Verdict.HELPFUL.value, Verdict.HARMFUL.value)
 
@@ -27,13 +27,11 @@ def compact(attribution: Attribution) -> dict[str, Any]:
         verdict other than no effect or undetermined, the largest effect first, and ``undetermined``, how many segments
         could not be told. Effects are in ``unit``, rounded to three decimals.
     """
-    claims = []
-    for claim in attribution.claims:
-        rows = attribution.rows(claim=claim.index, reading="total") or attribution.rows(claim=claim.index)
-        phrases = [row for row in rows if attribution.targets[row].kind in (TargetKind.PIVOT, TargetKind.SPAN)]
-        shown = phrases or [row for row in rows if attribution.targets[row].kind is TargetKind.CLAIM]
-        if shown:
-            claims.append({"text": claim.text, "targets": [_target(attribution, row) for row in shown]})
+    claims = [
+        {"text": claim.text, "targets": [_target(attribution, row) for row in rows]}
+        for claim in attribution.claims
+        if (rows := telling_rows(attribution, claim.index))
+    ]
     return {
         "trace_id": attribution.trace_id,
         "generation_id": attribution.generation_id,
@@ -43,6 +41,16 @@ def compact(attribution: Attribution) -> dict[str, Any]:
         "claims": claims,
         "warnings": list(attribution.warnings),
     }
+
+
+def telling_rows(attribution: Attribution, claim: int) -> list[int]:
+    """The rows that say most about a claim: its pivots and the phrases named in it, or where there are none the claim.
+
+    In total reading where there is one.
+    """
+    rows = attribution.rows(claim=claim, reading="total") or attribution.rows(claim=claim)
+    phrases = [row for row in rows if attribution.targets[row].kind in (TargetKind.PIVOT, TargetKind.SPAN)]
+    return phrases or [row for row in rows if attribution.targets[row].kind is TargetKind.CLAIM]
 
 
 def _target(attribution: Attribution, row: int) -> dict[str, Any]:

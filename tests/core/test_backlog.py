@@ -167,8 +167,8 @@ def test_nothing_is_measured_on_an_engine_that_nobody_named(store: Store, monkey
         return known
 
     monkeypatch.setattr(backlog_module, "load_engine", load)
-    nameless, named = a_trace(1), a_trace(2, metadata={"engine": "hf:recorded"})
-    an_object = a_trace(3, metadata={"engine": {"object": "test:theirs"}})
+    nameless, named = a_trace(1), a_trace(2, metadata={"attrkit": {"engine": "hf:recorded"}})
+    an_object = a_trace(3, metadata={"attrkit": {"engine": {"object": "test:theirs"}}})
     for trace in (nameless, named, an_object):
         store.save(trace)
     with Backlog(store) as backlog:
@@ -186,14 +186,14 @@ def test_nothing_is_measured_on_an_engine_that_nobody_named(store: Store, monkey
 
 def test_the_engine_named_comes_before_the_one_recorded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATTRKIT_ENGINE", "mystery:environment")
-    store.save(a_trace(metadata={"engine": "mystery:recorded"}))
+    store.save(a_trace(metadata={"attrkit": {"engine": "mystery:recorded"}}))
     with Backlog(store, engine=Scoring()) as backlog:
         assert set(states(backlog.work_off()).values()) == {"done"}
 
 
 def test_an_engine_named_here_that_cannot_be_loaded_is_an_error_one_recorded_fails_its_traces(store: Store) -> None:
-    store.save(a_trace(1, metadata={"engine": "mystery:recorded"}))
-    store.save(a_trace(2, metadata={"engine": "mystery:recorded"}))
+    store.save(a_trace(1, metadata={"attrkit": {"engine": "mystery:recorded"}}))
+    store.save(a_trace(2, metadata={"attrkit": {"engine": "mystery:recorded"}}))
     with Backlog(store, engine="mystery:named") as backlog:
         for look in (backlog.work_off, backlog.plans):
             with pytest.raises(ConfigurationError, match="'mystery:named' has no known prefix"):

@@ -201,9 +201,9 @@ def test_a_budget_of_the_day_postpones_what_it_cannot_pay(capsys: pytest.Capture
 
 
 def test_without_an_engine_it_asks_for_one_once_and_does_what_it_can(capsys: pytest.CaptureFixture[str]) -> None:
-    stored(2, metadata={"engine": {"object": "test:theirs"}})
+    stored(2, metadata={"attrkit": {"engine": {"object": "test:theirs"}}})
     stored(1)
-    [named] = stored(1, metadata={"engine": "hf:known"})
+    [named] = stored(1, metadata={"attrkit": {"engine": "hf:known"}})
     code, out, err = run(capsys, "--once")
     assert code == 2
     assert out.splitlines()[0].split()[0] == named.id
@@ -345,7 +345,7 @@ def test_another_process_does_it_with_a_real_model(tmp_path: Path, small_engine:
     with Store(path) as store:
         for n in range(2):
             messages = [{"role": "user", "content": f"{FACT}\n\nNote {n}.\n\nWhen did it open?"}]
-            store.save(replace(Trace.from_messages(messages, ANSWER), metadata={"engine": MODEL}))
+            store.save(replace(Trace.from_messages(messages, ANSWER), metadata={"attrkit": {"engine": MODEL}}))
     command = [sys.executable, "-m", "attr_core.cli", "worker", "--once", "--db", str(path), "--json"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     assert (ran.returncode, ran.stderr) == (0, "")

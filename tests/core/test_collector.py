@@ -100,7 +100,9 @@ def test_all_runs_are_stored_and_the_sampled_ones_attributed(db):
         assert collector.stats.n_done == len(sampled)
     with Store(db) as store:
         assert len(store.list(limit=None)) == 40
-        assert {trace.id for trace in traces if store.get(trace.id).metadata.get("sampled", True)} == sampled
+        assert {
+            trace.id for trace in traces if store.get(trace.id).metadata.get("attrkit", {}).get("sampled", True)
+        } == sampled
         assert all(bool(store.attributions(trace.id)) == (trace.id in sampled) for trace in traces)
 
 
@@ -108,11 +110,49 @@ def test_a_trace_says_on_which_engine_it_was_to_be_measured(db):
     with Collector(mode="capture", engine="hf:some/model", store=db) as collector:
         collector.deliver(run())
         collector.flush(10)
-        assert collector.trace().metadata["engine"] == "hf:some/model"
+        assert collector.trace().metadata["attrkit"] == {"engine": "hf:some/model"}
     with Collector(engine=facts(), store=db) as collector:
         collector.deliver(run())
         collector.flush(60)
-        assert collector.trace().metadata["engine"] == {"object": "test:additive"}
+        assert collector.trace().metadata["attrkit"] == {"engine": {"object": "test:additive"}}
+
+
+def test_a_redactor_does_not_touch_what_another_process_is_told(db):
+    with Collector(mode="capture", engine="hf:some/model", store=db, redact=lambda text: "hidden") as collector:
+        collector.deliver(replace(run(), metadata={"note": "some"}))
+        collector.flush(10)
+        assert collector.trace().metadata["attrkit"] == {"engine": "hf:some/model"}
+        assert collector.trace().metadata["note"] == "hidden"
+
+
+def test_a_store_in_memory_named_by_its_path_holds_traces_and_results():
+    with Collector(engine=facts(), store=":memory:") as collector:
+        collector.deliver(run())
+        assert collector.flush(60)
+        assert collector.trace("r1").answer == "In 1911."
+        assert collector.result("r1").response == "In 1911."
+
+
+@pytest.mark.parametrize("mode", ["capture", "deferred"])
+def test_an_option_that_there_is_not_is_refused_in_every_mode(db, mode):
+    with pytest.raises(ConfigurationError, match="option 'sampel_rate' is not known"):
+        Collector(mode=mode, engine=facts(), store=db, sampel_rate=0.1)
+
+
+def test_a_stamp_has_the_compact_result_once_the_run_is_delivered_inline(db):
+    with Collector(mode="inline", engine=facts(), store=db) as collector:
+        trace = run()
+        stamps = [collector.stamp(trace.id), collector.stamp(trace.id)]
+        assert stamps == [{"trace_id": trace.id}] * 2
+        collector.deliver(trace)
+        assert stamps[0] == stamps[1] != {"trace_id": trace.id}
+        assert stamps[0]["claims"][0]["targets"][0]["text"] == "1911"
+        assert collector._stamps == {}
+    with Collector(engine=facts(), store=db) as collector:
+        stamp = collector.stamp(trace.id)
+        collector.deliver(trace)
+        collector.flush(60)
+        assert (stamp, collector._stamps) == ({"trace_id": trace.id}, {})
 
 
 def test_a_run_without_a_models_words_is_stored_and_not_attributed(db):

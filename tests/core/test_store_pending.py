@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from attr_core._storage import pending as pending_module
 from attr_core._storage import spending
 from attr_core.api import attribute
-from attr_core.errors import BudgetExceededError, PostponedError
+from attr_core.errors import BudgetExceededError, PostponedError, StoreError
 from attr_core.results import Budget, Cost
 from attr_core.store import PendingTrace, Store
 from attr_core.testing import AdditiveEngine
@@ -49,8 +49,8 @@ def test_the_oldest_comes_first_whatever_came_in_first(store):
 
 
 def test_what_is_attributed_or_was_not_sampled_is_left_out(store):
-    done, out, kept, other = a_trace(1), a_trace(2, metadata={"sampled": False}), a_trace(3), a_trace(4)
-    kept = replace(kept, metadata={"sampled": True})
+    done, out, kept, other = a_trace(1), a_trace(2, metadata={"attrkit": {"sampled": False}}), a_trace(3), a_trace(4)
+    kept = replace(kept, metadata={"attrkit": {"sampled": True}})
     for trace in (done, out, kept, other):
         store.save(trace)
     store.save_attribution(attributed(done))
@@ -59,8 +59,8 @@ def test_what_is_attributed_or_was_not_sampled_is_left_out(store):
 
 @pytest.mark.parametrize("text", ["\ud800", "\0", "\x1a", "\x1ad800", "'; --"])
 def test_a_trace_that_was_not_sampled_is_left_out_whatever_else_its_metadata_holds(store, text):
-    store.save(a_trace(1, metadata={"sampled": False, "note": text, text: 1}))
-    store.save(kept := a_trace(2, metadata={"note": text, "engine": "hf:m"}))
+    store.save(a_trace(1, metadata={"attrkit": {"sampled": False}, "note": text, text: 1}))
+    store.save(kept := a_trace(2, metadata={"note": text, "attrkit": {"engine": "hf:m"}}))
     assert list(store.pending()) == [PendingTrace(kept.id, engine="hf:m")]
 
 
@@ -100,9 +100,16 @@ def test_a_run_without_a_model_call_does_not_wait(store):
 def test_what_a_trace_names_as_its_engine_comes_along(store):
     named = {"spec": "hf:m", "object": {"object": "test:additive"}, "none": None, "nonsense": 3, "empty": {}}
     for n, engine in enumerate(named.values()):
-        store.save(a_trace(n, metadata={"engine": engine}))
+        store.save(a_trace(n, metadata={"attrkit": {"engine": engine}}))
     found = [(pending.engine, pending.object) for pending in store.pending()]
     assert found == [("hf:m", None), (None, "test:additive"), (None, None), (None, None), (None, None)]
+
+
+@pytest.mark.parametrize("own", [{"engine": "hf:theirs", "sampled": False}, {"attrkit": "text"}, {"attrkit": [1]}])
+def test_keys_of_an_applications_own_mean_nothing(store, own):
+    """Else a framework's metadata could name the engine that is spent on."""
+    store.save(trace := a_trace(1, metadata=own))
+    assert list(store.pending()) == [PendingTrace(trace.id)]
 
 
 def test_filters_are_those_of_the_listing(store):
@@ -229,11 +236,15 @@ def test_what_a_whole_day_could_not_pay_is_refused_not_postponed(store):
     assert store.spending.today() == Cost(calls=1)
 
 
-def test_a_damaged_account_begins_anew(store):
-    key = f"spent:{spending._today().isoformat()}"
-    for damaged in ("nonsense", [1], {"calls": "many"}):
-        store.memory[key] = damaged
-        assert store.spending.today() == Cost()
+@pytest.mark.parametrize("damaged", ["nonsense", [1], {"calls": "many"}, {}])
+def test_no_cap_is_said_to_hold_where_the_days_account_is_damaged(store, damaged):
+    store.memory[f"spent:{spending._today().isoformat()}"] = damaged
+    with pytest.raises(StoreError, match="DELETE FROM memory"):
+        store.spending.today()
+    with pytest.raises(StoreError, match="is damaged"):
+        store.spending.reserve(Cost(calls=1), within=Budget(calls=10))
+    store.spending.reserve(Cost(calls=1))
+    assert store.spending.today() == Cost(calls=1), "without caps there is nothing to break, and it begins anew"
 
 
 def test_a_cap_holds_over_many_threads_and_connections(tmp_path):

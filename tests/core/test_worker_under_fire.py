@@ -62,7 +62,7 @@ def a_trace(name: str, number: int) -> Trace:
     content = "\n\n".join([*documents, "When did it open?"])
     messages = [{"role": "system", "content": "Be brief. " * 50}, {"role": "user", "content": content}]
     trace = Trace.from_messages(messages, "It opened in 1911.", documents=documents)
-    return replace(trace, metadata={} if number % ATTRIBUTED == 0 else {"sampled": False})
+    return replace(trace, metadata={} if number % ATTRIBUTED == 0 else {"attrkit": {"sampled": False}})
 
 
 def serve(path: str, name: str, confirmed: Connection) -> None:
@@ -75,7 +75,7 @@ def serve(path: str, name: str, confirmed: Connection) -> None:
             for j in range(N_AT_ONCE):
                 trace = replace(a_trace(f"{name} {thread} {i} {j}", i * N_AT_ONCE + j), finished=datetime.now(UTC))
                 writer.current().put(trace, path, Complaints())
-                if "sampled" not in trace.metadata:
+                if not trace.metadata:
                     worker.submit(trace)
                 ids.append(trace.id)
             if flush_logging(30):
@@ -167,7 +167,7 @@ def test_a_process_killed_at_random_moments_loses_nothing_confirmed_and_leaves_n
         assert [(outcome.trace_id, outcome.state) for outcome in outcomes] == [(one, "done") for one in waiting]
         assert list(store.pending()) == []
         attributed = {one for one in stored if store.attributions(one)}
-        assert attributed == {one for one in stored if "sampled" not in store.get(one).metadata}
+        assert attributed == {one for one in stored if not store.get(one).metadata}
     n_again = len(before & set(measured))
     figures = (
         f"{n_kills} kills, {len(stored)} traces stored, {len(confirmed)} confirmed, {len(confirmed - stored)} lost; "

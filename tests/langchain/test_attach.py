@@ -130,7 +130,7 @@ def test_a_sampled_share_is_attributed_and_everything_is_stored(db):
         done = handler.stats.n_done
     with Store(db) as store:
         summaries = store.list(limit=None)
-        sampled = [store.get(s.id).metadata.get("sampled", True) for s in summaries]
+        sampled = [store.get(s.id).metadata.get("attrkit", {}).get("sampled", True) for s in summaries]
     assert len(summaries) == 30
     assert sum(sampled) == done == sum(s.n_attributions for s in summaries)
     assert 3 <= done <= 27
