@@ -177,9 +177,9 @@ def attribute(
         attribution = measure(setup, metered, seed=seed)
         trouble = [cache.trouble] if cache.trouble else []
         try:
+            store.add(trace)
             # Segments of another granularity are this look's, not the trace's.
-            store.save(trace.with_generation(setup.generation) if granularity in (None, "chunk") else trace)
-            store.save_attribution(attribution)
+            store.save_attribution(attribution, cut=setup.generation if granularity in (None, "chunk") else None)
         except StoreError as error:
             trouble.append(f"the result was not stored: {error}")
     return replace(attribution, warnings=(*attribution.warnings, *trouble))

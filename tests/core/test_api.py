@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -474,3 +474,15 @@ def test_hostile_text_stays_text_in_html() -> None:
     found = explained(["<script>alert(1)</script>", FACT])
     assert "<script>" not in found._repr_html_()
     assert "&lt;script&gt;" in found._repr_html_()
+
+
+def test_a_version_of_the_trace_that_was_stored_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    old = Trace.from_messages([{"role": "user", "content": f"{FACT}\n\nWhen did it open?"}], "In 1911.")
+    newer = replace(old, tags=("seen",))
+    with Store(tmp_path / "a.db") as store:
+        store.save(newer)
+        found = attribute(old, engine=AdditiveEngine({"1911": {FACT: 9.0}}), db=tmp_path / "a.db")
+        kept = store.get(old.id)
+        assert kept.tags == ("seen",)
+        assert kept.generations[0].segments, "the prompt is still the one that was cut"
+        assert [one.trace_id for one in store.attributions(old.id)] == [found.trace_id]
