@@ -111,7 +111,7 @@ def _read(db: sqlite3.Connection, day: date) -> Cost:
         return Cost(calls=int(kept["calls"]), tokens_in=int(kept["tokens"]), usd=float(kept["usd"]))
     except (KeyError, TypeError, ValueError) as error:  # what was spent is not known, so no cap can hold
         raise StoreError(
-            f"what was spent on {day} is damaged; to count it from nothing: DELETE FROM memory WHERE key = '{_key(day)}'"
+            f"what was spent on {day} is damaged; delete row {_key(day)!r} of table memory to count it from nothing"
         ) from error
 
 
