@@ -16,15 +16,16 @@ import functools
 import os
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from attr_core._recording.membrane import Complaints, is_paused, safely
+from attr_core._recording.runs import Item, OpenRun, Root, Status, Step, trace_of
 from attr_core._recording.writer import before_exit
 from attr_core._redact import masked
-from attr_core.types import Document, Generation, Message, Retrieval, ToolCall, Trace, new_id
+from attr_core.types import Document, Generation, Retrieval, ToolCall, Trace, new_id
 
 __all__ = ["MAX_AGE", "MAX_RUNS", "Complaints", "Root", "RunRecorder", "guarded", "paused"]
 
@@ -36,9 +37,6 @@ MAX_AGE = 600.0
 
 _SWEEP_SECONDS = 1.0
 _UNSEEN = "no end of this run was seen; the application may have let go of it"
-
-Item = Generation | Retrieval | ToolCall
-Status = Literal["ok", "error", "interrupted", "partial"]
 
 
 @contextlib.contextmanager
@@ -76,52 +74,6 @@ def _complain(complaints: Complaints, error: Exception) -> None:
     complaints.say("failure", f"a run could not be recorded in full ({reason}); the application is not affected")
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
-    """What is known of a root run when it begins; ``given`` are the texts that came in with its input."""
-
-    query: str | None = None
-    name: str | None = None
-    session_id: str | None = None
-    tags: tuple[str, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    given: frozenset[str] = frozenset()
-
-
-@dataclass(slots=True, eq=False)
-class _Step:
-    """A run below a root, or the root itself; ``item`` is replaced as more becomes known."""
-
-    run_id: Hashable
-    root: _Root
-    item: Item | None
-    formats: bool = False
-    is_open: bool = True
-    is_asked: bool = False
-    documents: tuple[Document, ...] = ()
-
-
-@dataclass(slots=True, eq=False)
-class _Root:
-    run_id: Hashable
-    about: Root
-    trace_id: str
-    started: datetime
-    touched: float
-    steps: list[_Step] = field(default_factory=list)
-    open: set[_Step] = field(default_factory=set)
-    texts: set[str] = field(default_factory=set)
-    contexts: list[str] = field(default_factory=list)
-    variables: set[str] | None = None
-    query: str | None = None
-    output: str | None = None
-    status: Status = "ok"
-    error: str | None = None
-    over: datetime | None = None
-    is_cut: bool = False
-    is_done: bool = False
-
-
 class RunRecorder:
     """The open runs of one adapter.
 
@@ -152,8 +104,8 @@ class RunRecorder:
         self._framework = framework
         self._max_runs, self._max_age, self._clock = max_runs, max_age, clock
         self._swept = clock()
-        self._steps: dict[Hashable, _Step] = {}
-        self._roots: dict[Hashable, _Root] = {}
+        self._steps: dict[Hashable, Step] = {}
+        self._roots: dict[Hashable, OpenRun] = {}
         _recorders.add(self)
 
     @property
@@ -200,7 +152,7 @@ class RunRecorder:
             return known.root.trace_id
         parent = None if parent_id is None else self._steps.get(parent_id)
         root = self._new_root(run_id, parent_id, about) if parent is None else parent.root
-        step = _Step(run_id, root, item() if callable(item) else item, formats)
+        step = Step(run_id, root, item() if callable(item) else item, formats)
         if (first := self._steps.setdefault(run_id, step)) is not step:  # another thread was told the same
             return first.root.trace_id
         root.steps.append(step)
@@ -337,20 +289,20 @@ class RunRecorder:
     def so_far(self, run_id: Hashable) -> Trace | None:
         """The trace of an open run as it stands."""
         step = self._steps.get(run_id)
-        return None if step is None else self._trace(step.root)
+        return None if step is None else trace_of(step.root, framework=self._framework)
 
     def hand_on_all(self) -> None:
         """Hand every open run on as it is, counted as evicted: the process ends, or nobody waits any longer."""
         for root in list(self._roots.values()):
             self._evict_one(root)
 
-    def _new_root(self, run_id: Hashable, parent_id: Hashable | None, about: Callable[[], Root]) -> _Root:
+    def _new_root(self, run_id: Hashable, parent_id: Hashable | None, about: Callable[[], Root]) -> OpenRun:
         known = about()
         if parent_id is not None:
             known = replace(known, metadata={**known.metadata, "parent_run_id": str(parent_id)})
-        return _Root(run_id, known, new_id("tr"), datetime.now(UTC), self._clock())
+        return OpenRun(run_id, known, new_id("tr"), datetime.now(UTC), self._clock())
 
-    def _close(self, step: _Step) -> None:
+    def _close(self, step: Step) -> None:
         root = step.root
         step.is_open = False
         root.touched = self._clock()
@@ -362,19 +314,18 @@ class RunRecorder:
         if root.over is None:
             return
         if root.open:
-            self._deliver(self._trace(root), False)
+            self._deliver(trace_of(root, framework=self._framework), False)
             if root.open:
                 return
             # The last child was done meanwhile; its trace may have been handed on before this one.
         self._complete(root)
 
-    def _complete(self, root: _Root) -> None:
+    def _complete(self, root: OpenRun) -> None:
         is_first = self._roots.pop(root.run_id, None) is not None
-        root.is_done = True
         for step in list(root.steps):
             if not step.is_open:
                 self._steps.pop(step.run_id, None)
-        self._deliver(self._trace(root), is_first)
+        self._deliver(trace_of(root, framework=self._framework), is_first)
 
     def _evict(self) -> None:
         for root in list(self._roots.values())[: max(len(self._roots) - self._max_runs, 0)]:
@@ -386,41 +337,15 @@ class RunRecorder:
                 if now - root.touched > self._max_age:
                     self._evict_one(root)
 
-    def _evict_one(self, root: _Root) -> None:
+    def _evict_one(self, root: OpenRun) -> None:
         if self._roots.pop(root.run_id, None) is None:
             return
         self.n_evicted += 1
-        root.is_done = True
         for step in list(root.steps):
             self._steps.pop(step.run_id, None)
         if root.over is None:
             root.status, root.error = "partial", _UNSEEN
-        self._deliver(self._trace(root), True)
-
-    def _trace(self, root: _Root) -> Trace:
-        about, steps = root.about, list(root.steps)
-        calls = tuple(step.item for step in steps if isinstance(step.item, ToolCall))
-        generations = _generations(root, [step.item for step in steps if isinstance(step.item, Generation)], calls)
-        answered = [generation.response for generation in generations if generation.response]
-        query = root.query if root.query is not None else about.query
-        output = None if root.is_cut else root.output
-        return Trace(
-            query=query if query is not None else _last_question(generations),
-            generations=generations,
-            answer=output if output is not None else next(reversed(answered), None),
-            id=root.trace_id,
-            retrievals=_retrievals(steps),
-            tool_calls=_asked_for(calls, generations),
-            tags=about.tags,
-            framework=self._framework,
-            run_id=str(root.run_id),
-            session_id=about.session_id,
-            status=root.status,
-            error=root.error,
-            started=root.started,
-            finished=root.over,
-            metadata={**about.metadata, **({"name": about.name} if about.name else {})},
-        )
+        self._deliver(trace_of(root, framework=self._framework), True)
 
 
 def _status_of(error: BaseException) -> Status:
@@ -429,82 +354,6 @@ def _status_of(error: BaseException) -> Status:
     if isinstance(error, asyncio.CancelledError) or not isinstance(error, Exception):
         return "interrupted"
     return "error"
-
-
-def _generations(root: _Root, generations: list[Generation], calls: tuple[ToolCall, ...]) -> tuple[Generation, ...]:
-    """With what the application rendered, and with the messages marked that came out of a memory."""
-    produced = {call.output.strip() for call in calls if call.output}
-    named = {call.id for call in calls}
-    found = []
-    for generation in generations:
-        messages = tuple(
-            replace(message, metadata={**message.metadata, "memory": True})
-            if is_past and _is_memory(message, root, produced, named)
-            else message
-            for message, is_past in _past(generation.messages)
-        )
-        contexts = [text for text in dict.fromkeys(root.contexts) if any(_stands_in(text, m.content) for m in messages)]
-        rendered = {**generation.rendered, **({"context": contexts} if contexts else {})}
-        found.append(replace(generation, messages=messages, rendered=rendered))
-        if generation.response:
-            produced.add(generation.response.strip())
-        named.update(call.id for call in generation.tool_calls)
-    return tuple(found)
-
-
-def _stands_in(text: str, content: str) -> bool:
-    """``text in content``, which takes ten times as long where both are long and begin alike."""
-    start = content.find(head := text[:100])
-    while start >= 0:
-        if content.startswith(text, start):
-            return True
-        start = content.find(head, start + 1)
-    return False
-
-
-def _past(messages: tuple[Message, ...]) -> Iterator[tuple[Message, bool]]:
-    """Each message with whether it stands before the last user turn."""
-    last = max((i for i, message in enumerate(messages) if message.role == "user"), default=0)
-    return ((message, i < last) for i, message in enumerate(messages))
-
-
-def _is_memory(message: Message, root: _Root, produced: set[str], named: set[str]) -> bool:
-    """Whether an earlier turn came neither with this run's input, nor from a template, nor out of this run."""
-    text = message.content.strip()
-    if message.role not in ("user", "assistant", "tool", "function") or text in root.about.given or text in produced:
-        return False
-    ids = {message.tool_call_id, *(call.id for call in message.tool_calls)} - {None, ""}
-    if ids & named:
-        return False
-    if not text:
-        return bool(ids)
-    return root.variables is None or text in root.variables
-
-
-def _asked_for(calls: tuple[ToolCall, ...], generations: tuple[Generation, ...]) -> tuple[ToolCall, ...]:
-    """Each call with the generation that asked for it, by the call's id."""
-    asked = {call.id: generation.id for generation in reversed(generations) for call in generation.tool_calls}
-    return tuple(replace(call, generation_id=call.generation_id or asked.get(call.id)) for call in calls)
-
-
-def _retrievals(steps: list[_Step]) -> tuple[Retrieval, ...]:
-    """What retrievers gave, and the documents that came from elsewhere."""
-    found = [step.item for step in steps if isinstance(step.item, Retrieval)]
-    known = {document.text for retrieval in found for document in retrieval.documents}
-    known.update(d.text for step in steps if isinstance(step.item, ToolCall) for d in step.item.documents)
-    for step in steps:
-        new = tuple(document for document in step.documents if document.text not in known)
-        if new:
-            known.update(document.text for document in new)
-            found.append(Retrieval(query=None, documents=new))
-    return tuple(found)
-
-
-def _last_question(generations: tuple[Generation, ...]) -> str | None:
-    texts = [
-        message.content for generation in generations[:1] for message in generation.messages if message.role == "user"
-    ]
-    return texts[-1] if texts else None
 
 
 _recorders: weakref.WeakSet[RunRecorder] = weakref.WeakSet()
