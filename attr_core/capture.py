@@ -211,7 +211,7 @@ class RunRecorder:
         if root.run_id == run_id:
             root.query = query if query is not None else root.query
             root.output = output
-            root.about = replace(root.about, given=root.about.given | given)
+            root.about = replace(root.about, given=root.about.given | _stripped(given))
             if swallowed is not None:
                 root.status, root.error = "error", swallowed
         self._close(step)
@@ -251,7 +251,7 @@ class RunRecorder:
     def add_variables(self, run_id: Hashable, texts: frozenset[str]) -> None:
         """Texts that were put into a prompt template: what a template itself says is no memory."""
         if (step := self._steps.get(run_id)) is not None:
-            step.root.variables = (step.root.variables or set()) | texts
+            step.root.variables = (step.root.variables or set()) | _stripped(texts)
 
     @guarded
     def withdraw(self, run_id: Hashable) -> None:
@@ -298,6 +298,7 @@ class RunRecorder:
 
     def _new_root(self, run_id: Hashable, parent_id: Hashable | None, about: Callable[[], Root]) -> OpenRun:
         known = about()
+        known = replace(known, given=_stripped(known.given))
         if parent_id is not None:
             known = replace(known, metadata={**known.metadata, "parent_run_id": str(parent_id)})
         return OpenRun(run_id, known, new_id("tr"), datetime.now(UTC), self._clock())
@@ -346,6 +347,10 @@ class RunRecorder:
         if root.over is None:
             root.status, root.error = "partial", _UNSEEN
         self._deliver(trace_of(root, framework=self._framework), True)
+
+
+def _stripped(texts: Iterable[str]) -> frozenset[str]:
+    return frozenset(text.strip() for text in texts)
 
 
 def _status_of(error: BaseException) -> Status:

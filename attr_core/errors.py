@@ -26,6 +26,10 @@ A message is one sentence that names the input, then what to do about it. The co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 __all__ = [
     "AttrkitError",
     "BudgetExceededError",
@@ -50,6 +54,10 @@ __all__ = [
 
 class AttrkitError(Exception):
     """Root of everything attrkit raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are pickled as a call of their class with the message, which not every constructor here takes.
+        return _blank, (type(self), self.args), vars(self)
 
 
 class ConfigurationError(AttrkitError, ValueError):
@@ -102,7 +110,23 @@ class MissingCapabilityError(CapabilityError):
 
 
 class EngineError(AttrkitError):
-    """A model or endpoint failed."""
+    """A model or endpoint failed.
+
+    Parameters
+    ----------
+    *args : object
+        What is said.
+    completed : mapping, optional
+        Where a batch failed in part: index of a prompt (or mask, or row of gates) in the batch -> its measurement. They
+        were paid for; :class:`attr_core.metering.MeteredEngine` keeps and counts them.
+    """
+
+    completed: Mapping[int, Any] = MappingProxyType({})
+
+    def __init__(self, *args: object, completed: Mapping[int, Any] | None = None) -> None:
+        super().__init__(*args)
+        if completed:
+            self.completed = dict(completed)
 
 
 class ModelNotFoundError(EngineError):
@@ -147,3 +171,7 @@ class TraceNotFoundError(StoreError, LookupError):
 
 class CacheError(AttrkitError):
     """The database of measured values cannot be read or written."""
+
+
+def _blank(kind: type[AttrkitError], args: tuple[object, ...]) -> AttrkitError:
+    return kind.__new__(kind, *args)

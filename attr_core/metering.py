@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -47,6 +48,9 @@ _MEASURABLE = frozenset(Capability) - {Capability.EMBED}
 
 class MeteredEngine:
     """Offers what ``engine`` offers; looks every measurement up first, counts the rest and holds the caps.
+
+    Where a slice fails in part, what the error has as ``completed`` is checked, kept and counted as any measurement,
+    and the error goes on. If any of it is no answer to the slice, none is kept: then whose answer is whose is not sure.
 
     Parameters
     ----------
@@ -113,6 +117,7 @@ class MeteredEngine:
             look_up=self._cache.get_scores,
             keep=self._cache.put_scores,
             send=lambda batch: engine.score(batch, continuation),
+            nonsense=_in_scores,
             tokens=lambda score: (score.tokens_in, 0),
             reserve=lambda batch: sum(count_tokens(engine, one) + len(continuation.encode()) for one in batch),
         )
@@ -130,6 +135,7 @@ class MeteredEngine:
             look_up=self._cache.get_completions,
             keep=self._cache.put_completions,
             send=lambda batch: engine.generate(batch, sampling),
+            nonsense=_in_completions,
             tokens=lambda completion: (completion.tokens_in or 0, completion.tokens_out or 0),
             reserve=lambda batch: sum(count_tokens(engine, one) + sampling.max_tokens for one in batch),
         )
@@ -150,6 +156,7 @@ class MeteredEngine:
             look_up=self._cache.get_scores,
             keep=self._cache.put_scores,
             send=lambda batch: engine.score_hidden(prompt, segments, np.array(batch), continuation),
+            nonsense=_in_scores,
             tokens=lambda score: (score.tokens_in, 0),
             reserve=lambda batch: self._reserve_tails(prompt, segments, continuation, n_tails=len(batch)),
         )
@@ -170,13 +177,6 @@ class MeteredEngine:
         details = [{"segments": places, "targets": spans, "gates": row} for row in gates.tolist()]
         engine: Any = self.engine
         n_passes = 1 + 2 * len(targets)
-
-        def send(batch: list[NDArray[Any]]) -> list[GateScores]:
-            found: list[GateScores] = engine.gate_gradients(prompt, segments, np.array(batch), continuation, targets)
-            if any(one.gradients.shape != (len(targets), len(segments)) for one in found):
-                raise EngineError(f"{self.spec} gave gradients of another shape than asked for; it is at fault")
-            return found
-
         return self._measure(
             list(gates),
             [
@@ -185,7 +185,8 @@ class MeteredEngine:
             ],
             look_up=self._cache.get_gates,
             keep=self._cache.put_gates,
-            send=send,
+            send=lambda batch: engine.gate_gradients(prompt, segments, np.array(batch), continuation, targets),
+            nonsense=partial(_in_gates, shape=(len(targets), len(segments))),
             tokens=lambda scores: (scores.tokens_in, 0),
             reserve=lambda batch: self._reserve_tails(prompt, segments, continuation, n_tails=n_passes * len(batch)),
             calls=n_passes,
@@ -206,6 +207,7 @@ class MeteredEngine:
         look_up: Callable[[Sequence[str]], dict[str, Measured]],
         keep: Callable[[dict[str, Measured]], None],
         send: Callable[[list[Sent]], list[Measured]],
+        nonsense: Callable[[Sequence[Any]], str | None],
         tokens: Callable[[Measured], tuple[int, int]],
         reserve: Callable[[list[Sent]], int],
         calls: int = 1,
@@ -217,18 +219,27 @@ class MeteredEngine:
         unknown = {key: one for key, one in zip(keys, sent, strict=True) if key not in known}
         # Prompts of like length share a slice, so that engines that pad a batch waste little.
         order = sorted(unknown, key=lambda key: _length(unknown[key]))
+
+        def take(measured: dict[str, Measured], seconds: float) -> None:
+            keep(measured)  # before anybody is told, who may want to stop here
+            known.update(measured)
+            self._count(calls * len(measured), [tokens(one) for one in measured.values()], seconds)
+
         for first in range(0, len(order), SLICE):
             batch = order[first : first + SLICE]
             now = [unknown[key] for key in batch]
             self._check(calls * len(batch), partial(reserve, now))
             started = time.perf_counter()
-            answers = send(now)
-            self._refuse_nonsense(answers, len(batch))
-            measured = dict(zip(batch, answers, strict=True))
-            seconds = time.perf_counter() - started
-            keep(measured)  # before anybody is told, who may want to stop here
-            self._count(calls * len(batch), [tokens(one) for one in measured.values()], seconds)
-            known.update(measured)
+            try:
+                answers = send(now)
+            except EngineError as error:
+                if not error.completed:
+                    raise
+                if completed := _completed(error, batch, nonsense):
+                    take(completed, time.perf_counter() - started)
+                raise _reindexed(error, {n: known[k] for n, k in enumerate(keys) if k in known}) from error.__cause__
+            self._refuse_nonsense(answers, len(batch), nonsense)
+            take(dict(zip(batch, answers, strict=True)), time.perf_counter() - started)
         return [known[key] for key in keys]
 
     def _check(self, calls: int, reserve: Callable[[], int]) -> None:
@@ -246,19 +257,14 @@ class MeteredEngine:
                     " raise it: what was measured is kept"
                 )
 
-    def _refuse_nonsense(self, answers: Sequence[TokenScores | Completion | GateScores], expected: int) -> None:
+    def _refuse_nonsense(
+        self, answers: Sequence[Any], expected: int, nonsense: Callable[[Sequence[Any]], str | None]
+    ) -> None:
         """Nothing that is no measurement is kept: it would be found again for ever."""
         if len(answers) != expected:
             raise EngineError(f"{self.spec} gave {len(answers)} answers to {expected} prompts; the engine is at fault")
-        scores = [answer for answer in answers if isinstance(answer, TokenScores)]
-        for score in scores:
-            if not np.isfinite(score.logprobs).all() or (score.logprobs > TOLERANCE).any():
-                raise EngineError(f"{self.spec} gave a log-probability that is not finite, or above 0; it is at fault")
-            if len(score.logprobs) != len(scores[0].logprobs):
-                raise EngineError(f"{self.spec} tokenised one continuation in two ways; the engine is at fault")
-        for answer in answers:
-            if isinstance(answer, GateScores) and not np.isfinite([*answer.log_odds, *answer.gradients.flat]).all():
-                raise EngineError(f"{self.spec} gave log-odds or a gradient that is not finite; it is at fault")
+        if found := nonsense(answers):
+            raise EngineError(f"{self.spec} {found}; the engine is at fault")
 
     def _count(self, calls: int, counts: Sequence[tuple[int, int]], seconds: float) -> None:
         self.cost += Cost(
@@ -269,6 +275,47 @@ class MeteredEngine:
         )
         if self._progress is not None:
             self._progress(self.cost.calls, max(self._planned, self.cost.calls))
+
+
+def _completed(
+    error: EngineError, batch: Sequence[str], nonsense: Callable[[Sequence[Any]], str | None]
+) -> dict[str, Any]:
+    """By key, what was measured before or beside what failed."""
+    found = {key: error.completed[n] for n, key in enumerate(batch) if n in error.completed}
+    return {} if len(found) < len(error.completed) or nonsense(list(found.values())) else found
+
+
+def _reindexed(error: EngineError, completed: Mapping[int, Any]) -> EngineError:
+    """The error as of all that was asked for, not of a slice; a copy, since the engine may raise its own again."""
+    again = copy.copy(error).with_traceback(error.__traceback__)
+    again.completed = completed
+    return again
+
+
+def _in_completions(answers: Sequence[Any]) -> str | None:
+    if not all(isinstance(one, Completion) and isinstance(one.text, str) for one in answers):
+        return "gave something else than completions"
+    return None
+
+
+def _in_scores(answers: Sequence[Any]) -> str | None:
+    if not all(isinstance(one, TokenScores) for one in answers):
+        return "gave something else than token scores"
+    if any(not np.isfinite(one.logprobs).all() or (one.logprobs > TOLERANCE).any() for one in answers):
+        return "gave a log-probability that is not finite, or above 0"
+    if len({len(one.logprobs) for one in answers}) > 1:
+        return "tokenised one continuation in two ways"
+    return None
+
+
+def _in_gates(answers: Sequence[Any], shape: tuple[int, int]) -> str | None:
+    if not all(isinstance(one, GateScores) for one in answers):
+        return "gave something else than targets at gates"
+    if any(one.gradients.shape != shape for one in answers):
+        return "gave gradients of another shape than asked for"
+    if not all(np.isfinite([*one.log_odds, *one.gradients.flat]).all() for one in answers):
+        return "gave log-odds or a gradient that is not finite"
+    return None
 
 
 def _length(sent: Prompt | NDArray[Any]) -> int:

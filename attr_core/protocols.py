@@ -137,14 +137,22 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Generates(Protocol):
-    """One completion per prompt, in order."""
+    """One completion per prompt, in order.
+
+    Where a batch fails in part, the :class:`~attr_core.errors.EngineError` holds the other prompts' completions in
+    ``completed``, by their index in the batch. An engine keeps none of them itself: asked again, it asks anew.
+    """
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling = ...) -> list[Completion]: ...
 
 
 @runtime_checkable
 class Scores(Protocol):
-    """Token log-probabilities of ``continuation`` after each prompt, in order; all tokenised alike."""
+    """Token log-probabilities of ``continuation`` after each prompt, in order; all tokenised alike.
+
+    Where a batch fails in part, the :class:`~attr_core.errors.EngineError` holds the other prompts' scores in
+    ``completed``, as for :class:`Generates`.
+    """
 
     def score(self, prompts: Sequence[Prompt], continuation: str) -> list[TokenScores]: ...
 

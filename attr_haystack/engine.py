@@ -7,7 +7,6 @@ import copy
 import hashlib
 import inspect
 import json
-import os
 import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,16 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from haystack.core.serialization import component_to_dict
 from haystack.dataclasses import Document
 from haystack.utils import Secret
 
 from attr_core._plain import plain
-from attr_core._redact import masked
-from attr_core.cache import cache_key
 from attr_core.capabilities import require
 from attr_core.capture import paused
+from attr_core.engines.batches import all_or_error, check_sampling, completion_of, cut, failure, vectors
 from attr_core.errors import ConfigurationError, EngineError
 from attr_core.protocols import Capability, Completion, Sampling
 from attr_core.results import FloatArray
@@ -47,8 +44,6 @@ _NAMES: Mapping[str, Mapping[str, str | None]] = {
 
 _SAME_ANSWER = frozenset({"streaming_callback", "timeout", "max_retries", "http_client_kwargs", "tools_strict"})
 """Parameters that decide no answer."""
-
-_MOST_LEFT = 1_000
 
 
 class HaystackEngine:
@@ -106,7 +101,6 @@ class HaystackEngine:
         self._names = {name: name for name in _SETTINGS} | dict(known) | dict(names or {})
         self._takes = _parameters(generator)
         self._warm: set[int] = set()
-        self._left: dict[str, list[Completion]] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -147,27 +141,18 @@ class HaystackEngine:
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling = Sampling()) -> list[Completion]:
         """One answer per prompt, up to ``max_concurrency`` at a time.
 
-        A tool call is told as :attr:`attr_core.Generation.written` tells it. Where some prompts fail, the answers to
-        the others are kept and given when those are asked for again.
+        A tool call is told as :attr:`attr_core.Generation.written` tells it.
 
         Raises
         ------
         EngineError
-            Some prompts were not answered; names the generator, how many, and the first reason.
+            Some prompts were not answered; names the generator, how many, and the first reason. ``completed`` has the
+            answers to the others.
         """
-        if sampling.max_tokens < 1 or sampling.temperature < 0:
-            raise ConfigurationError(f"{sampling} asks for no tokens or a negative temperature; correct it")
-        keys = [cache_key("generate", self.fingerprint, prompt, sampling=sampling) for prompt in prompts]
-        found = self._take(keys)
-        waiting = [n for n in range(len(prompts)) if n not in found]
+        check_sampling(sampling)
         self._warm_up(self._generator)
-        outcomes = self._each(lambda n: self._answer(prompts[n], sampling), waiting)
-        failures = [one for one in outcomes if isinstance(one, Exception)]
-        found |= {n: one for n, one in zip(waiting, outcomes, strict=True) if isinstance(one, Completion)}
-        if failures:
-            self._leave(found, keys)
-            raise self._failure(failures[0], f"on {len(failures)} of {len(prompts)} prompts") from failures[0]
-        return [found[n] for n in range(len(prompts))]
+        outcomes = self._each(lambda n: self._answer(prompts[n], sampling), range(len(prompts)))
+        return all_or_error(outcomes, failed=self._failure)
 
     def embed(self, texts: Sequence[str]) -> FloatArray:
         """Vectors of texts, ``(n_texts, dim)``.
@@ -180,17 +165,15 @@ class HaystackEngine:
             The embedder failed, or gave something else.
         """
         require(self, {Capability.EMBED}, by="embedding")
-        if not texts:
-            return np.empty((0, 0))
-        self._warm_up(self._embedder)
-        try:
-            table: FloatArray = np.asarray(self._vectors(texts), dtype=np.float64)
-        except Exception as error:
-            raise self._failure(error, f"to embed {len(texts)} texts") from error
-        if table.ndim != 2 or len(table) != len(texts) or not np.isfinite(table).all():
-            name = type(self._embedder).__name__
-            raise EngineError(f"{name} gave {table.shape} for {len(texts)} texts; use another embedder")
-        return table
+        if texts:
+            self._warm_up(self._embedder)
+        return vectors(
+            texts,
+            self._vectors,
+            by=type(self._embedder).__name__,
+            remedy="use another embedder",
+            failed=self._failure,
+        )
 
     def _vectors(self, texts: Sequence[str]) -> list[Any]:
         if "text" in _parameters(self._embedder):
@@ -223,7 +206,7 @@ class HaystackEngine:
         replies = self._generator.run(**asked)["replies"]
         if not replies:
             raise ValueError("it gave no reply")
-        return _completion(to_answer(replies), sampling)
+        return cut(completion_of(Generation((), **to_answer(replies))), sampling.stop)
 
     def _each(self, call: Callable[[int], Any], members: Sequence[int]) -> list[Any]:
         """The outcome of each, in order, with nothing of it recorded; an exception is an outcome."""
@@ -249,36 +232,16 @@ class HaystackEngine:
                 try:
                     warm_up()
                 except Exception as error:
-                    raise self._failure(error, "to warm up") from error
+                    raise self._failure(error, "to warm up", {}) from error
             self._warm.add(id(part))
 
-    def _take(self, keys: Sequence[str]) -> dict[int, Completion]:
-        with self._lock:
-            return {n: self._left[key].pop() for n, key in enumerate(keys) if self._left.get(key)}
-
-    def _leave(self, completions: Mapping[int, Completion], keys: Sequence[str]) -> None:
-        with self._lock:
-            for n, completion in completions.items():
-                self._left.setdefault(keys[n], []).append(completion)
-            for key in list(self._left)[:-_MOST_LEFT]:
-                del self._left[key]
-
-    def _failure(self, error: Exception, what: str) -> EngineError:
-        text = masked(str(error).strip(), os.environ)
-        reason = f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
-        remedy = "where it refuses a sampling parameter, give names={parameter: None}"
-        return EngineError(f"{self.spec} failed {what}, first with {reason}; {remedy}")
-
-
-def _completion(answer: Mapping[str, Any], sampling: Sampling) -> Completion:
-    text, usage = Generation((), **answer).written, answer["usage"]
-    end = min((at for stop in sampling.stop if stop and (at := text.find(stop)) >= 0), default=None)
-    return Completion(
-        text if end is None else text[:end],
-        answer.get("finish_reason") if end is None else "stop",
-        usage.get("prompt_tokens"),
-        usage.get("completion_tokens"),
-    )
+    def _failure(self, error: Exception, what: str, completed: Mapping[int, Completion]) -> EngineError:
+        return failure(
+            error,
+            f"{self.spec} failed {what}",
+            remedy="where it refuses a sampling parameter, give names={parameter: None}",
+            completed=completed,
+        )
 
 
 def _unheard(chunk: Any) -> None:

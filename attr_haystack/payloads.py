@@ -92,7 +92,7 @@ def query_in(inputs: Any) -> str | None:
 
 
 def texts_in(value: Any) -> frozenset[str]:
-    """All texts of an input, those of messages and documents included, as far as it is not very deep or large."""
+    """All texts of an input, of messages (with ids of tool calls) and documents too, unless very deep or large."""
     found: set[str] = set()
     pending: list[tuple[Any, int]] = [(value, 0)]
     for _ in range(_MOST):
@@ -102,7 +102,8 @@ def texts_in(value: Any) -> frozenset[str]:
         if isinstance(item, str):
             found.add(item)
         elif isinstance(item, ChatMessage):
-            found.update(message.content for message in to_messages(item))
+            for message in to_messages(item):
+                found.update((message.content, message.tool_call_id or "", *(call.id for call in message.tool_calls)))
         elif isinstance(item, Document):
             found.add(item.content or "")
         elif depth < _DEEPEST and isinstance(item, Mapping | list | tuple | set):

@@ -42,7 +42,7 @@ def query_of(inputs: Any) -> str | None:
 
 
 def texts_in(value: Any) -> frozenset[str]:
-    """All texts in a run's input, messages and documents included, as far as it is not very deep or large.
+    """All texts in a run's input, messages (with ids of tool calls) and documents included, unless very deep or large.
 
     What stands in a prompt but not here came from elsewhere: from the template, a retriever, or memory.
     """
@@ -111,7 +111,9 @@ def _message(value: Any) -> tuple[str, str] | None:
 
 def _own_texts(item: Any) -> list[str]:
     if isinstance(item, BaseMessage):
-        return [text_of(item)]
+        calls = getattr(item, "tool_calls", None) or ()
+        ids = [getattr(item, "tool_call_id", None), *(call.get("id") for call in calls)]
+        return [text_of(item), *(one for one in ids if isinstance(one, str))]
     if isinstance(item, Document):
         return [item.page_content]
     if isinstance(item, Mapping) and isinstance(item.get("content"), list):

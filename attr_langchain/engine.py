@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
 from langchain_core.embeddings import Embeddings
 
-from attr_core._redact import masked
-from attr_core.cache import cache_key
 from attr_core.capabilities import require
+from attr_core.engines.batches import all_or_error, check_sampling, cut, failure, vectors
 from attr_core.errors import ConfigurationError, ContextTooLongError, EngineError, ModelNotFoundError
 from attr_core.protocols import Capability, Completion, Sampling
 from attr_core.results import FloatArray
@@ -36,7 +32,6 @@ _KINDS: dict[str, type[EngineError]] = {
     "ContextOverflowError": ContextTooLongError,
     "ModelNotFoundError": ModelNotFoundError,
 }
-_MOST_LEFT = 1_000
 
 
 class LangChainEngine:
@@ -94,8 +89,6 @@ class LangChainEngine:
         self._limit = max_concurrency
         self._timeout = timeout
         self._object = uuid.uuid4().hex
-        self._left: dict[str, list[Completion]] = {}
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"LangChainEngine({self.spec!r})"
@@ -145,29 +138,22 @@ class LangChainEngine:
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling = Sampling()) -> list[Completion]:
         """One answer per prompt, up to ``max_concurrency`` at a time.
 
-        A tool call is told as :attr:`attr_core.Generation.written` tells it. Where some prompts fail, the answers to
-        the others are kept and given when those are asked for again.
+        A tool call is told as :attr:`attr_core.Generation.written` tells it.
 
         Raises
         ------
         EngineError
-            Some prompts were not answered; names the model, how many, and the first reason.
+            Some prompts were not answered; names the model, how many, and the first reason. ``completed`` has the
+            answers to the others.
         """
-        if sampling.max_tokens < 1 or sampling.temperature < 0:
-            raise ConfigurationError(f"{sampling} asks for no tokens or a negative temperature; correct it")
-        keys = [cache_key("generate", self.fingerprint, prompt, sampling=sampling) for prompt in prompts]
-        outcomes: dict[int, Completion | Exception] = self._take(keys)
+        check_sampling(sampling)
+        outcomes: dict[int, Completion | Exception] = {}
         alike: dict[str, list[int]] = defaultdict(list)
         for n, prompt in enumerate(prompts):
-            if n not in outcomes:
-                alike[json.dumps([dict(tool) for tool in prompt.tools], default=str)].append(n)
+            alike[json.dumps([dict(tool) for tool in prompt.tools], default=str)].append(n)
         for members in alike.values():
             outcomes |= dict(zip(members, self._ask([prompts[n] for n in members], sampling), strict=True))
-        failures = [one for n in range(len(prompts)) if isinstance(one := outcomes[n], Exception)]
-        if failures:
-            self._leave({n: one for n, one in outcomes.items() if isinstance(one, Completion)}, keys)
-            raise self._failure(failures[0], f"on {len(failures)} of {len(prompts)} prompts") from failures[0]
-        return [one for n in range(len(prompts)) if isinstance(one := outcomes[n], Completion)]
+        return all_or_error([outcomes[n] for n in range(len(prompts))], failed=self._failure)
 
     def embed(self, texts: Sequence[str]) -> FloatArray:
         """Vectors of texts, ``(n_texts, dim)``.
@@ -180,18 +166,13 @@ class LangChainEngine:
             The embeddings failed, or gave something else.
         """
         require(self, {Capability.EMBED}, by="embedding")
-        if not texts:
-            return np.empty((0, 0))
-        try:
-            rows = unseen(lambda: self._embeddings.embed_documents(list(texts)))
-            table: FloatArray = np.asarray(rows, dtype=np.float64)
-        except Exception as error:
-            raise self._failure(error, f"to embed {len(texts)} texts") from error
-        if table.ndim != 2 or len(table) != len(texts) or not np.isfinite(table).all():
-            raise EngineError(
-                f"{type(self._embeddings).__name__} gave {table.shape} for {len(texts)} texts; it is at fault"
-            )
-        return table
+        return vectors(
+            texts,
+            lambda batch: unseen(lambda: self._embeddings.embed_documents(batch)),
+            by=type(self._embeddings).__name__,
+            remedy="it is at fault",
+            failed=self._failure,
+        )
 
     @property
     def _refuses_empty(self) -> bool:
@@ -221,31 +202,17 @@ class LangChainEngine:
         completion = to_completion(answer)
         if completion is None:
             return TypeError(f"{type(answer).__name__} is no message")
-        end = min((at for stop in sampling.stop if stop and (at := completion.text.find(stop)) >= 0), default=None)
-        if end is None:
-            return completion
-        return Completion(completion.text[:end], "stop", completion.tokens_in, completion.tokens_out)
+        return cut(completion, sampling.stop)
 
-    def _take(self, keys: Sequence[str]) -> dict[int, Completion | Exception]:
-        with self._lock:
-            found = {n: self._left[key].pop() for n, key in enumerate(keys) if self._left.get(key)}
-            self._left = {key: kept for key, kept in self._left.items() if kept}
-        return {**found}
-
-    def _leave(self, completions: dict[int, Completion], keys: Sequence[str]) -> None:
-        with self._lock:
-            for n, completion in completions.items():
-                self._left.setdefault(keys[n], []).append(completion)
-            for key in list(self._left)[:-_MOST_LEFT]:
-                del self._left[key]
-
-    def _failure(self, error: Exception, what: str) -> EngineError:
-        text = masked(str(error).strip(), os.environ)
-        reason = f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+    def _failure(self, error: Exception, what: str, completed: Mapping[int, Completion]) -> EngineError:
         names = {kind.__name__ for kind in type(error).__mro__}
-        kind = next((kind for name, kind in _KINDS.items() if name in names), EngineError)
-        remedy = "where it refuses a sampling parameter, name that in keep"
-        return kind(f"{self.spec} failed {what}, first with {reason}; {remedy}")
+        return failure(
+            error,
+            f"{self.spec} failed {what}",
+            remedy="where it refuses a sampling parameter, name that in keep",
+            kind=next((kind for name, kind in _KINDS.items() if name in names), EngineError),
+            completed=completed,
+        )
 
 
 def _is_scalar(value: Any) -> bool:

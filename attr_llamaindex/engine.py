@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import threading
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.llms import LLM
 
-from attr_core._redact import masked
-from attr_core.cache import cache_key
 from attr_core.capabilities import require
+from attr_core.engines.batches import all_or_error, check_sampling, completion_of, cut, failure, vectors
 from attr_core.errors import ConfigurationError, ContextTooLongError, EngineError
 from attr_core.protocols import Capability, Completion, Sampling
 from attr_core.results import FloatArray
@@ -40,7 +36,6 @@ from attr_llamaindex.models import (
 __all__ = ["LlamaIndexEngine"]
 
 _TOO_LONG = re.compile(r"context.?(length|window|size)|maximum.{0,20}tokens|too (long|many tokens)", re.IGNORECASE)
-_MOST_LEFT = 1_000
 
 
 class LlamaIndexEngine:
@@ -95,8 +90,6 @@ class LlamaIndexEngine:
         self._embed_model: Any = None if embed_model is None else unseen(lambda: silent(embed_model))
         self._limit = max_concurrency
         self._keep = frozenset(keep)
-        self._left: dict[str, list[Completion]] = {}
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"LlamaIndexEngine({self.spec!r})"
@@ -144,29 +137,21 @@ class LlamaIndexEngine:
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling = Sampling()) -> list[Completion]:
         """One answer per prompt, up to ``max_concurrency`` at a time.
 
-        A tool call is told as :attr:`attr_core.Generation.written` tells it. Where some prompts fail, the answers to
-        the others are kept and given when those are asked for again.
+        A tool call is told as :attr:`attr_core.Generation.written` tells it.
 
         Raises
         ------
         EngineError
-            Some prompts were not answered; names the model, how many, and the first reason.
+            Some prompts were not answered; names the model, how many, and the first reason. ``completed`` has the
+            answers to the others.
         """
-        if sampling.max_tokens < 1 or sampling.temperature < 0:
-            raise ConfigurationError(f"{sampling} asks for no tokens or a negative temperature; correct it")
-        keys = [cache_key("generate", self.fingerprint, prompt, sampling=sampling) for prompt in prompts]
-        outcomes: dict[int, Completion | Exception] = self._take(keys)
-        open_ = [n for n in range(len(prompts)) if n not in outcomes]
-        if open_:
-            llm = unseen(lambda: with_sampling(self._llm, sampling, self._keep))
-            with ThreadPoolExecutor(min(self._limit, len(open_))) as executor:
-                answers = executor.map(lambda n: self._ask(llm, prompts[n], sampling), open_)
-                outcomes |= dict(zip(open_, answers, strict=True))
-        failures = [one for n in range(len(prompts)) if isinstance(one := outcomes[n], Exception)]
-        if failures:
-            self._leave({n: one for n, one in outcomes.items() if isinstance(one, Completion)}, keys)
-            raise self._failure(failures[0], f"on {len(failures)} of {len(prompts)} prompts") from failures[0]
-        return [one for n in range(len(prompts)) if isinstance(one := outcomes[n], Completion)]
+        check_sampling(sampling)
+        if not prompts:
+            return []
+        llm = unseen(lambda: with_sampling(self._llm, sampling, self._keep))
+        with ThreadPoolExecutor(min(self._limit, len(prompts))) as executor:
+            outcomes = list(executor.map(lambda prompt: self._ask(llm, prompt, sampling), prompts))
+        return all_or_error(outcomes, failed=self._failure)
 
     def embed(self, texts: Sequence[str]) -> FloatArray:
         """Vectors of texts, ``(n_texts, dim)``.
@@ -179,50 +164,29 @@ class LlamaIndexEngine:
             The embedding model failed, or gave something else.
         """
         require(self, {Capability.EMBED}, by="embedding")
-        if not texts:
-            return np.empty((0, 0))
-        try:
-            rows = unseen(lambda: self._embed_model.get_text_embedding_batch(list(texts)))
-            table: FloatArray = np.asarray(rows, dtype=np.float64)
-        except Exception as error:
-            raise self._failure(error, f"to embed {len(texts)} texts") from error
-        if table.ndim != 2 or len(table) != len(texts) or not np.isfinite(table).all():
-            name = type(self._embed_model).__name__
-            raise EngineError(f"{name} gave {table.shape} for {len(texts)} texts; it is at fault")
-        return table
+        return vectors(
+            texts,
+            lambda batch: unseen(lambda: self._embed_model.get_text_embedding_batch(batch)),
+            by=type(self._embed_model).__name__,
+            remedy="it is at fault",
+            failed=self._failure,
+        )
 
     def _ask(self, llm: Any, prompt: Prompt, sampling: Sampling) -> Completion | Exception:
         try:
             found = to_answer(unseen(lambda: _answer(llm, prompt)))
         except Exception as error:
             return error
-        written = Generation((), found["response"], tool_calls=found["tool_calls"]).written
-        usage = found["usage"]
-        end = min((at for stop in sampling.stop if stop and (at := written.find(stop)) >= 0), default=None)
-        return Completion(
-            text=written if end is None else written[:end],
-            finish_reason=found["finish_reason"] if end is None else "stop",
-            tokens_in=usage.get("prompt_tokens"),
-            tokens_out=usage.get("completion_tokens"),
+        return cut(completion_of(Generation((), **found)), sampling.stop)
+
+    def _failure(self, error: Exception, what: str, completed: Mapping[int, Completion]) -> EngineError:
+        return failure(
+            error,
+            f"{self.spec} failed {what}",
+            remedy="see LlamaIndexEngine's keep and max_concurrency, or try another model",
+            kind=ContextTooLongError if _TOO_LONG.search(str(error)) else EngineError,
+            completed=completed,
         )
-
-    def _take(self, keys: Sequence[str]) -> dict[int, Completion | Exception]:
-        with self._lock:
-            return {n: self._left[key].pop() for n, key in enumerate(keys) if self._left.get(key)}
-
-    def _leave(self, completions: dict[int, Completion], keys: Sequence[str]) -> None:
-        with self._lock:
-            for n, completion in completions.items():
-                self._left.setdefault(keys[n], []).append(completion)
-            for key in list(self._left)[:-_MOST_LEFT]:
-                del self._left[key]
-
-    def _failure(self, error: Exception, what: str) -> EngineError:
-        text = masked(str(error).strip(), os.environ)
-        reason = f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
-        kind = ContextTooLongError if _TOO_LONG.search(text) else EngineError
-        remedy = "see LlamaIndexEngine's keep and max_concurrency, or try another model"
-        return kind(f"{self.spec} failed {what}, first with {reason}; {remedy}")
 
 
 def _answer(llm: Any, prompt: Prompt) -> Any:

@@ -14,7 +14,7 @@ from llama_index.core.workflow import StopEvent
 from attr_core._plain import plain
 from attr_core._redact import without_secrets
 from attr_core.capture import Root
-from attr_llamaindex.convert import text_of
+from attr_llamaindex.convert import text_of, to_message
 from attr_llamaindex.kinds import Kind, name_of
 
 __all__ = ["about", "answer_in", "asked_of", "is_stream", "messages_in", "outcome_of", "query_in"]
@@ -128,9 +128,13 @@ def _inputs(arguments: Mapping[str, Any]) -> list[Any]:
 
 
 def _texts(values: Any) -> Iterable[str]:
+    """What was said, and the ids of calls and messages of tools."""
     for value in values if isinstance(values, list | tuple) else ():
         if isinstance(value, list | tuple):
             yield from _texts(value)
+        elif isinstance(value, ChatMessage):
+            message = to_message(value)
+            yield from (message.content, message.tool_call_id or "", *(call.id for call in message.tool_calls))
         elif (text := query_of(value)) is not None:
             yield text
 

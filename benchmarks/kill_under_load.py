@@ -83,7 +83,8 @@ def _serve(path: str, spec: str, name: str) -> None:
 def _trace(name: str, spec: str, number: int) -> Trace:
     content = "\n\n".join([*DOCUMENTS, f"({name})", "When did the Aldemoor fair open?"])
     trace = Trace.from_messages([{"role": "user", "content": content}], "It opened in 1911.", documents=DOCUMENTS)
-    return replace(trace, metadata={"attrkit": {"engine": spec, **({} if number % ATTRIBUTED == 0 else {"sampled": False})}})
+    sampled = {} if number % ATTRIBUTED == 0 else {"sampled": False}
+    return replace(trace, metadata={"attrkit": {"engine": spec, **sampled}})
 
 
 def _one_life(path: Path, spec: str, number: int) -> list[str]:

@@ -17,7 +17,10 @@ Status = Literal["ok", "error", "interrupted", "partial"]
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What is known of a root run when it begins; ``given`` are the texts that came in with its input."""
+    """What is known of a root run when it begins.
+
+    ``given`` are the texts that came in with its input, and the ids of calls and messages of tools among them.
+    """
 
     query: str | None = None
     name: str | None = None
@@ -130,7 +133,7 @@ def _is_memory(message: Message, root: OpenRun, produced: set[str], named: set[s
     if message.role not in ("user", "assistant", "tool", "function") or text in root.about.given or text in produced:
         return False
     ids = {message.tool_call_id, *(call.id for call in message.tool_calls)} - {None, ""}
-    if ids & named:
+    if ids & (named | root.about.given):
         return False
     if not text:
         return bool(ids)

@@ -17,6 +17,7 @@ from attr_core.engines._failures import translated
 from attr_core.engines._layout import Layout, lay_out
 from attr_core.engines._local_model import LocalModel
 from attr_core.engines._quiet import quiet
+from attr_core.engines.batches import check_sampling, cut
 from attr_core.errors import ConfigurationError, ContextTooLongError, InputError, SegmentationError
 from attr_core.protocols import Capability, Completion, GateScores, Rendering, Sampling, TailSize, TokenScores
 from attr_core.reading import tokens_of
@@ -304,8 +305,7 @@ class HuggingFaceEngine:
         EngineError
             The model failed.
         """
-        if sampling.max_tokens < 1 or sampling.temperature < 0:
-            raise ConfigurationError(f"{sampling} asks for no tokens or a negative temperature; correct it")
+        check_sampling(sampling)
         if not prompts:
             return []
         with self._lock:
@@ -330,8 +330,7 @@ class HuggingFaceEngine:
         completions = {}
         for n, one in zip(batch, made, strict=True):
             text = self._model.decode(one.ids)
-            end = min((at for stop in sampling.stop if (at := text.find(stop)) >= 0), default=len(text))
-            completions[n] = Completion(text[:end], one.finish_reason, len(rows[n]), one.n_tokens)
+            completions[n] = cut(Completion(text, one.finish_reason, len(rows[n]), one.n_tokens), sampling.stop)
         return completions
 
     def _rooms(self, batch: list[int], rows: Sequence[list[int]], wanted: int) -> list[tuple[list[int], int]]:

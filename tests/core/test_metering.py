@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from attr_core.cache import Cache
 from attr_core.errors import BudgetExceededError, EngineError, MissingCapabilityError, SegmentationError
 from attr_core.metering import SLICE, MeteredEngine
 from attr_core.prompt import ablate
-from attr_core.protocols import Capability, GateScores, Sampling, TailSize, TokenScores
+from attr_core.protocols import Capability, Completion, GateScores, Sampling, TailSize, TokenScores
 from attr_core.results import Budget, FloatArray, MaskArray
 from attr_core.testing import ScriptedEngine
 from attr_core.types import Generation, Location, Message, Prompt, Segment, SegmentKind, Target, TargetKind
@@ -55,6 +56,71 @@ def test_answers_come_in_the_order_of_the_prompts() -> None:
     engine = ScriptedEngine(reply=lambda prompt: prompt.messages[0].content.upper())
     completions = MeteredEngine(engine).generate(PROMPTS)
     assert [completion.text for completion in completions] == [p.messages[0].content.upper() for p in PROMPTS]
+
+
+class HalfEngine:
+    """Answers no prompt whose text ends in one of ``bad``, and says what it has of the others."""
+
+    spec = fingerprint = "test:half"
+
+    def __init__(self, *bad: str, completed: Callable[[Completion], Any] = lambda one: one) -> None:
+        self.bad, self.completed, self.seen = bad, completed, list[str]()
+
+    def generate(self, prompts: Sequence[Prompt], sampling: Sampling = Sampling()) -> list[Completion]:
+        texts = [prompt.messages[0].content for prompt in prompts]
+        self.seen += texts
+        done = {n: Completion(text, "stop", 2, 3) for n, text in enumerate(texts) if not text.endswith(self.bad)}
+        if len(done) < len(texts):
+            raise EngineError("half failed", completed={n: self.completed(one) for n, one in done.items()})
+        return list(done.values())
+
+
+def test_what_a_failed_batch_has_completed_is_kept_counted_and_told_by_the_place_in_the_whole() -> None:
+    cache, bad = Cache(":memory:"), PROMPTS[20].messages[0].content
+    metered = MeteredEngine(HalfEngine(bad), cache=cache)
+    with pytest.raises(EngineError, match="half failed") as caught:
+        metered.generate(PROMPTS)
+    done = caught.value.completed
+    assert all(done[n].text == PROMPTS[n].messages[0].content for n in done)
+    assert 20 not in done
+    assert (metered.cost.calls, metered.cost.tokens_in) == (len(done), 2 * len(done))
+    well = HalfEngine("none")
+    later = MeteredEngine(well, cache=cache)
+    assert len(later.generate(PROMPTS)) == 40
+    assert later.cost.cache_hits == len(done)
+    assert bad in well.seen
+
+
+@pytest.mark.parametrize("broken", [lambda one: one.text, lambda one: replace(one, text=None)])
+def test_what_is_no_completion_is_not_kept_from_a_failed_batch(broken: Callable[[Completion], Any]) -> None:
+    cache = Cache(":memory:")
+    with pytest.raises(EngineError, match="half failed"):
+        MeteredEngine(HalfEngine("x", completed=broken), cache=cache).generate(PROMPTS)
+    assert cache.stats().n_entries == 0
+
+
+def test_completions_for_prompts_that_were_not_asked_are_not_kept() -> None:
+    class Strange(HalfEngine):
+        def generate(self, prompts: Sequence[Prompt], sampling: Sampling = Sampling()) -> list[Completion]:
+            raise EngineError("strange", completed={0: Completion("a", "stop"), 99: Completion("b", "stop")})
+
+    cache = Cache(":memory:")
+    with pytest.raises(EngineError, match="strange"):
+        MeteredEngine(Strange(), cache=cache).generate(PROMPTS)
+    assert cache.stats().n_entries == 0
+
+
+def test_an_engines_own_error_is_left_as_it_was() -> None:
+    own = EngineError("down", completed={0: Completion("a", "stop")})
+
+    class Down(HalfEngine):
+        def generate(self, prompts: Sequence[Prompt], sampling: Sampling = Sampling()) -> list[Completion]:
+            raise own
+
+    with pytest.raises(EngineError, match="down") as caught:
+        MeteredEngine(Down()).generate(PROMPTS)
+    assert caught.value is not own
+    assert own.completed == {0: Completion("a", "stop")}
 
 
 def test_another_continuation_engine_or_sampling_is_another_measurement() -> None:

@@ -6,7 +6,7 @@ import pytest
 from haystack import Pipeline
 from haystack.components.agents.state import State
 from haystack.components.generators.chat import MockChatGenerator
-from haystack.dataclasses import ChatMessage
+from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.hooks import hook
 from haystack.tools import AgentTool
 from haystack.tools.errors import ToolInvocationError
@@ -72,6 +72,19 @@ def test_an_agent_in_a_pipeline_is_part_of_its_run(tracer, traces):
     assert trace.metadata["components"] == ["agent"]
     assert not [p for p in segment_trace(trace).segments if p.kind is SegmentKind.MEMORY], "the caller gave the history"
     assert outputs["agent"]["last_message"].meta["attrkit"] == {"trace_id": trace.id}
+
+
+def test_calls_of_tools_in_a_history_that_the_caller_gives_are_no_memory(tracer, traces):
+    call = ToolCall(tool_name="opening", arguments={"name": "fair"}, id="c0")
+    history = [
+        ChatMessage.from_user("When did the fair open?"),
+        ChatMessage.from_assistant(tool_calls=[call]),
+        ChatMessage.from_tool("In 1911.", origin=call),
+        ChatMessage.from_assistant("In 1911."),
+    ]
+    agent(said(ANSWER)).run(messages=[*history, *ASK])
+    [trace] = traces()
+    assert not any(message.metadata.get("memory") for message in trace.generations[0].messages)
 
 
 def test_the_same_tool_asked_twice_with_the_same_arguments_ran_twice(tracer, traces):

@@ -13,6 +13,7 @@ from haystack_parts import opening, rag, retriever, said
 
 from attr_core.capabilities import offered, probe, require
 from attr_core.errors import ConfigurationError, EngineError, MissingCapabilityError
+from attr_core.metering import MeteredEngine
 from attr_core.protocols import Capability, Completion, Sampling
 from attr_core.types import Generation, Message, Prompt, ToolCall
 from attr_haystack import HaystackEngine
@@ -160,13 +161,21 @@ def test_prompts_are_answered_at_the_same_time():
     assert len(HaystackEngine(Waiting(), max_concurrency=3).generate(PROMPTS[:3])) == 3
 
 
+def test_where_some_fail_the_error_has_the_answers_to_the_others():
+    engine = HaystackEngine(Recording(fails_on=["Question 1?"]))
+    with pytest.raises(EngineError, match=r"on 1 of 3 prompts, first with ConnectionError: no route") as caught:
+        engine.generate(PROMPTS[:3])
+    assert sorted(caught.value.completed) == [0, 2]
+
+
 def test_where_some_fail_the_answers_to_the_others_are_not_paid_twice():
     generator = Recording(fails_on=["Question 1?"])
-    engine = HaystackEngine(generator)
-    with pytest.raises(EngineError, match=r"on 1 of 3 prompts, first with ConnectionError: no route"):
-        engine.generate(PROMPTS[:3])
+    metered = MeteredEngine(HaystackEngine(generator))
+    with pytest.raises(EngineError):
+        metered.generate(PROMPTS[:3])
+    assert metered.cost.calls == 2
     generator.fails_on, generator.asked = (), []
-    assert len(engine.generate(PROMPTS[:3])) == 3
+    assert len(metered.generate(PROMPTS[:3])) == 3
     assert [asked["messages"][-1].text for asked in generator.asked] == ["Question 1?"]
 
 

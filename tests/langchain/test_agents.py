@@ -10,6 +10,7 @@ pytest.importorskip("langgraph")
 pytest.importorskip("langchain")
 
 from langchain.agents import create_agent
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import create_retriever_tool, tool
 from langchain_parts import DOCUMENTS, asks, retriever, scripted
 from langgraph.checkpoint.memory import InMemorySaver
@@ -200,3 +201,18 @@ class TestMiddleware:
         with pytest.warns(RuntimeWarning, match="not among the callbacks"):
             state = self.attributed(handler).invoke(ask("When?"))
         assert "attrkit" not in state
+
+
+def test_history_that_the_caller_hands_over_is_no_memory_calls_of_tools_included(handler, traces):
+    turns = [
+        ("human", "What is 2+3?"),
+        asks(("add", {"a": 2, "b": 3}, "c0")),
+        ToolMessage("5", tool_call_id="c0"),
+        ("ai", "5."),
+        ("human", "And when did the fair open?"),
+    ]
+    agent("In 1911.").invoke({"messages": turns}, {"callbacks": [handler]})
+    [trace] = traces()
+    messages = trace.generations[0].messages
+    assert [m.role for m in messages] == ["system", "user", "assistant", "tool", "assistant", "user"]
+    assert not any(m.metadata.get("memory") for m in messages)

@@ -394,30 +394,24 @@ def test_an_error_names_the_model_how_many_failed_and_the_first_reason():
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+def test_an_error_has_the_answers_to_the_other_prompts():
+    engine = LangChainEngine(Spoken(reply=fails_on({"b"}, ValueError("x"))))
+    with pytest.raises(EngineError) as caught:
+        engine.generate(prompts("a", "b", "c"))
+    assert {n: completion.text for n, completion in caught.value.completed.items()} == {0: "A", 2: "C"}
+
+
 def test_what_was_answered_is_not_asked_again_when_others_failed():
     model, bad = Spoken(), {"b"}
     model.reply = lambda text: fails_on(bad, ValueError("x"))(text)
-    engine = LangChainEngine(model)
+    metered = MeteredEngine(LangChainEngine(model))
     with pytest.raises(EngineError):
-        engine.generate(prompts("a", "b", "c"))
+        metered.generate(prompts("a", "b", "c"))
+    assert metered.cost.calls == 2
     bad.clear()
     model.calls.clear()
-    assert texts(engine.generate(prompts("a", "b", "c"))) == ["A", "B", "C"]
+    assert texts(metered.generate(prompts("a", "b", "c"))) == ["A", "B", "C"]
     assert [call["messages"][-1].content for call in model.calls] == ["b"]
-    model.calls.clear()
-    assert texts(engine.generate(prompts("a"))) == ["A"], "an answer is given once: a further one is a further sample"
-    assert len(model.calls) == 1
-
-
-def test_a_kept_answer_is_of_the_same_sampling():
-    bad = {"b"}
-    model = Spoken(reply=lambda text: fails_on(bad, ValueError("x"))(text))
-    engine = LangChainEngine(model)
-    with pytest.raises(EngineError):
-        engine.generate(prompts("a", "b"), Sampling(5))
-    model.calls.clear()
-    engine.generate(prompts("a"), Sampling(6))
-    assert len(model.calls) == 1
 
 
 def test_a_secret_is_not_in_the_error(monkeypatch):

@@ -191,6 +191,19 @@ def test_a_history_that_the_application_gives_is_no_memory(trace):
     assert not any(message.metadata.get("memory") for message in trace().generations[0].messages)
 
 
+def test_calls_of_tools_in_a_history_that_the_application_gives_are_no_memory(trace):
+    history = [
+        ChatMessage(role="user", content="What is 2 + 3?"),
+        calls(("add", {"a": 2, "b": 3}, "c0")),
+        ChatMessage(role="tool", content="5", additional_kwargs={"tool_call_id": "c0"}),
+        ChatMessage(role="assistant", content="Five."),
+    ]
+    run(agent(says(ANSWER)), QUESTION, chat_history=history)
+    messages = trace().generations[0].messages
+    assert [call.id for call in messages[-4].tool_calls] == ["c0"]
+    assert not any(message.metadata.get("memory") for message in messages)
+
+
 def test_a_context_that_is_used_again_makes_a_trace_a_run(traces):
     one = agent(says("Hello!"), says(ANSWER))
 

@@ -17,6 +17,7 @@ from pydantic import Field, PrivateAttr, SecretStr
 import attr_llamaindex.engine
 from attr_core.capabilities import offered, probe, require
 from attr_core.errors import ConfigurationError, ContextTooLongError, EngineError, MissingCapabilityError
+from attr_core.metering import MeteredEngine
 from attr_core.protocols import Capability, Sampling
 from attr_core.store import Store
 from attr_core.types import Message, Prompt, ToolCall
@@ -275,11 +276,12 @@ def test_a_failure_names_model_number_and_reason_and_keeps_what_was_answered():
             raise ConnectionError("reset by peer")
         return f"to {messages[-1].content}"
 
-    engine = LlamaIndexEngine(Spoken(say=say))
+    metered = MeteredEngine(LlamaIndexEngine(Spoken(say=say)))
     prompts = [Prompt((Message("user", text),)) for text in ("one", "bad", "two")]
-    with pytest.raises(EngineError, match=r"spoken-1 failed on 1 of 3 prompts, first with ConnectionError: reset"):
-        engine.generate(prompts)
-    assert [completion.text for completion in engine.generate(prompts)] == ["to one", "to bad", "to two"]
+    with pytest.raises(EngineError, match=r"spoken-1 failed on 1 of 3 prompts, first with ConnectionError: reset") as e:
+        metered.generate(prompts)
+    assert {n: completion.text for n, completion in e.value.completed.items()} == {0: "to one", 2: "to two"}
+    assert [completion.text for completion in metered.generate(prompts)] == ["to one", "to bad", "to two"]
     assert asked == ["one", "bad", "two", "bad"], "what was paid for is not asked again"
 
 
