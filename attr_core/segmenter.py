@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, get_args
 
+from attr_core._segmenting.distinct import distinct, place_order
 from attr_core._segmenting.finer import coarser, finer
 from attr_core._segmenting.locate import Found, Haystack, Taken, locate, mark_zone
 from attr_core._segmenting.origins import (
@@ -112,8 +112,8 @@ def segment(
     for index, parts in _cut(messages, inside, question, whole=granularity == "message"):
         held = inside[index] if granularity == "message" else []
         pieces += _message_segments(index, messages[index], parts, [*held, *_marked(messages[index], named)])
-    merged = _named(_merged(sorted(pieces, key=lambda piece: _order(piece.locations[0]))))
-    return tuple(_named(_merged(part for piece in merged for part in finer(piece, granularity))))
+    whole = distinct(sorted(pieces, key=lambda piece: place_order(piece.locations[0])))
+    return tuple(distinct(part for piece in whole for part in finer(piece, granularity)))
 
 
 def segment_trace(
@@ -354,37 +354,6 @@ def _marked(message: Message, named: _Named) -> list[_Held]:
 def _tool_call_id(message: Message) -> str | None:
     identifier = message.tool_call_id or message.metadata.get("tool_call_id")
     return str(identifier) if identifier is not None else None
-
-
-def _order(place: Location) -> tuple[int, int]:
-    return place.message, place.start
-
-
-def _merged(pieces: Iterable[Segment]) -> Iterator[Segment]:
-    alike: dict[tuple[SegmentKind, str], list[Segment]] = {}
-    for piece in pieces:
-        alike.setdefault((piece.kind, piece.text), []).append(piece)
-    for first, *others in alike.values():
-        locations = sorted((place for piece in (first, *others) for place in piece.locations), key=_order)
-        yield replace(
-            first,
-            locations=tuple(locations),
-            fixed=any(piece.fixed for piece in (first, *others)),
-            documents=tuple(dict.fromkeys(name for piece in (first, *others) for name in piece.documents)),
-        )
-
-
-def _named(pieces: Iterable[Segment]) -> Iterator[Segment]:
-    """With ids made unique: the second ``c1`` becomes ``c1#2``."""
-    used: set[str] = set()
-    seen: Counter[str] = Counter()
-    for piece in pieces:
-        name = piece.id
-        while name in used:
-            seen[piece.id] += 1
-            name = f"{piece.id}#{seen[piece.id] + 1}"
-        used.add(name)
-        yield piece if name == piece.id else replace(piece, id=name)
 
 
 def _with_names(documents: Iterable[Document]) -> Iterator[tuple[str, Document]]:
