@@ -34,6 +34,7 @@ __all__ = [
     "Scores",
     "ScoresHidden",
     "ScoringEngine",
+    "ScreenedValue",
     "SizesTails",
     "TailSize",
     "TokenScores",
@@ -240,6 +241,26 @@ class ValueFunction(Protocol):
     def scales(self) -> FloatArray: ...
     def fits(self, masks: MaskArray) -> MaskArray: ...
     def exact(self, masks: MaskArray) -> FloatArray: ...
+
+
+@runtime_checkable
+class ScreenedValue(ValueFunction, Protocol):
+    """A value function with the two cheap fidelities, which approximate the exact one.
+
+    ``alike`` are groups of columns whose segments are nearly the same, and ``prices(masks)`` ``(n_masks,)`` about
+    how many tokens deleting forwards. ``hidden(masks)`` is as ``exact``, with removed segments hidden instead of
+    deleted; with all kept both are the same. ``gradients(gates)`` are derivatives ``(n_gates, n_targets,
+    n_segments)`` of the value by gates ``(n_gates, n_segments)`` in (0, 1], which lie between hidden (towards 0)
+    and kept (1).
+    """
+
+    @property
+    def alike(self) -> tuple[tuple[int, ...], ...]: ...
+    def prices(self, masks: MaskArray) -> NDArray[np.int64]: ...
+    @property
+    def hidden(self) -> Callable[[MaskArray], FloatArray]: ...
+    @property
+    def gradients(self) -> Callable[[FloatArray], FloatArray]: ...
 
 
 @runtime_checkable

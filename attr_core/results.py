@@ -237,6 +237,7 @@ class Estimate:
     pairs: tuple[Pair, ...] = ()
     groups: tuple[RedundancyGroup, ...] = ()
     agreement: FloatArray | None = None
+    resolution: tuple[str, ...] = ()
     partial: bool = False
 
     def __post_init__(self) -> None:

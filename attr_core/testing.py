@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attr_core.protocols import Completion, Sampling, TokenScores
 from attr_core.results import FloatArray, MaskArray, Support, SupportVerdict
 from attr_core.types import Claim, Prompt, Segment
 
-__all__ = ["AdditiveEngine", "GameValue", "ScriptedEngine", "ScriptedJudge"]
+__all__ = ["AdditiveEngine", "GameValue", "ScreenedGame", "ScriptedEngine", "ScriptedJudge"]
 
 
 @dataclass(slots=True)
@@ -162,3 +163,60 @@ class GameValue:
         nothing = [np.nan] * self.n_targets
         values = [list(self.game(mask)) if fit else nothing for mask, fit in zip(masks, fits, strict=True)]
         return np.array(values, dtype=np.float64).reshape(len(masks), self.n_targets)
+
+
+@dataclass(slots=True)
+class ScreenedGame:
+    """As :class:`GameValue`, with cheap fidelities: ``hidden_game`` (by default ``game``) is what hiding measures.
+
+    ``gradients`` are those of its multilinear extension, by enumeration: for a dozen segments at most. ``hid`` keeps
+    every mask measured so.
+    """
+
+    game: Callable[[MaskArray], Sequence[float]]
+    n_segments: int
+    n_targets: int = 1
+    hidden_game: Callable[[MaskArray], Sequence[float]] | None = None
+    alike: tuple[tuple[int, ...], ...] = ()
+    floor: float = 1.0
+    name: str = "ScreenedGame"
+    unit: str = "nats"
+    knows_right: bool = False
+    measured: list[tuple[bool, ...]] = field(default_factory=list)
+    hid: list[tuple[bool, ...]] = field(default_factory=list)
+    n_gates: int = 0
+
+    @property
+    def scales(self) -> FloatArray:
+        return np.ones(self.n_targets)
+
+    def fits(self, masks: MaskArray) -> MaskArray:
+        return np.ones(len(masks), dtype=np.bool_)
+
+    def exact(self, masks: MaskArray) -> FloatArray:
+        self.measured.extend(tuple(bool(kept) for kept in mask) for mask in masks)
+        return self._values(self.game, masks)
+
+    def prices(self, masks: MaskArray) -> NDArray[np.int64]:
+        """50 tokens, and 20 for every segment kept."""
+        return np.asarray(50 + 20 * masks.sum(axis=1), dtype=np.int64)
+
+    def hidden(self, masks: MaskArray) -> FloatArray:
+        self.hid.extend(tuple(bool(kept) for kept in mask) for mask in masks)
+        return self._values(self.hidden_game or self.game, masks)
+
+    def gradients(self, gates: FloatArray) -> FloatArray:
+        self.n_gates += len(gates)
+        n = self.n_segments
+        subsets = np.asarray((np.arange(2**n)[:, None] >> np.arange(n)) & 1, dtype=np.bool_)
+        values = self._values(self.hidden_game or self.game, subsets)
+        slopes = np.zeros((len(gates), self.n_targets, n))
+        for row, gate in zip(slopes, gates, strict=True):
+            for segment in range(n):
+                others = np.arange(n) != segment
+                chances = np.where(subsets[:, others], gate[others], 1 - gate[others]).prod(axis=1)
+                row[:, segment] = (np.where(subsets[:, segment], chances, -chances)[:, None] * values).sum(axis=0)
+        return slopes
+
+    def _values(self, game: Callable[[MaskArray], Sequence[float]], masks: MaskArray) -> FloatArray:
+        return np.array([list(game(mask)) for mask in masks], dtype=np.float64).reshape(len(masks), self.n_targets)

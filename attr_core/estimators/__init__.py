@@ -9,16 +9,30 @@ from attr_core.estimators.banzhaf import Banzhaf
 from attr_core.estimators.context_cite import ContextCite
 from attr_core.estimators.debiased_lasso import DebiasedLasso
 from attr_core.estimators.leave_one_out import LeaveOneOut
+from attr_core.estimators.path_gradients import PathGradients
+from attr_core.estimators.screened import Screened
 from attr_core.estimators.shapley import Shapley
 from attr_core.protocols import Estimator
 
-__all__ = ["ESTIMATORS", "Banzhaf", "ContextCite", "DebiasedLasso", "LeaveOneOut", "Shapley", "estimator_named"]
+__all__ = [
+    "ESTIMATORS",
+    "Banzhaf",
+    "ContextCite",
+    "DebiasedLasso",
+    "LeaveOneOut",
+    "PathGradients",
+    "Screened",
+    "Shapley",
+    "estimator_named",
+]
 
 ESTIMATORS: Mapping[str, type[Estimator]] = {
     "banzhaf": Banzhaf,
     "context-cite": ContextCite,
     "debiased-lasso": DebiasedLasso,
     "leave-one-out": LeaveOneOut,
+    "path-gradients": PathGradients,
+    "screened": Screened,
     "shapley": Shapley,
 }
 

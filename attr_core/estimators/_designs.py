@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from attr_core.errors import ConfigurationError
-from attr_core.protocols import ValueFunction
+from attr_core.errors import ConfigurationError, MissingCapabilityError
+from attr_core.protocols import ScreenedValue, ValueFunction
 from attr_core.results import FloatArray, MaskArray
 
 MAX_ENUMERATED = 16
@@ -71,6 +71,22 @@ def balanced(n_masks: int, n_segments: int, rng: np.random.Generator, *, keep_pr
         if alike < least:
             best, least = design, alike
     return best
+
+
+def screened(value: ValueFunction, *, by: str) -> ScreenedValue:
+    """The value function as one with cheaper fidelities.
+
+    Raises
+    ------
+    MissingCapabilityError
+        It has none: its engine offers none, or what it measures cannot be had so.
+    """
+    if isinstance(value, ScreenedValue):
+        return value
+    raise MissingCapabilityError(
+        f"{by} needs hidden masks and gradients, which {value.name} does not offer on this engine; use hf:MODEL, or "
+        "debiased-lasso"
+    )
 
 
 def leading_drops(value: ValueFunction, full: FloatArray, effects: FloatArray, *, n_leading: int) -> FloatArray:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attr_core.capabilities import offered
 from attr_core.errors import ContextTooLongError, InputError
 from attr_core.prompt import ablations, count_tokens
-from attr_core.protocols import Capability, ScoringEngine, TokenScores
+from attr_core.protocols import Capability, ScoringEngine, TailSize, TokenScores
 from attr_core.reading import log_odds, tokens_of
 from attr_core.results import FloatArray, MaskArray
-from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target
+from attr_core.similar import near_duplicates
+from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target, TargetKind
 
-__all__ = ["ResponseLogOdds"]
+__all__ = ["SCREENS", "ResponseLogOdds"]
+
+SCREENS = frozenset({Capability.SCORE_HIDDEN, Capability.GATE_GRADIENTS})
+"""What an engine must offer for the cheaper fidelities."""
 
 
 class ResponseLogOdds:
@@ -71,6 +77,9 @@ class ResponseLogOdds:
         self.targets = tuple(targets)
         self._claims = tuple(claims)
         self._scales: FloatArray | None = None
+        if offered(engine) >= SCREENS:
+            self.hidden: Callable[[MaskArray], FloatArray] = self._hidden
+            self.gradients: Callable[[FloatArray], FloatArray] = self._gradients
 
     def with_targets(self, targets: Sequence[Target]) -> ResponseLogOdds:
         """The same measurement read out for other targets."""
@@ -131,6 +140,58 @@ class ResponseLogOdds:
                 self._scales[column] = inside.sum()
         return values
 
+    @cached_property
+    def alike(self) -> tuple[tuple[int, ...], ...]:
+        """Groups of columns whose texts are nearly the same."""
+        return near_duplicates([segment.text for segment in self._segments])
+
+    def prices(self, masks: MaskArray) -> NDArray[np.int64]:
+        """About how many tokens ``exact`` forwards for each mask ``(n_masks,)``, per distinct continuation.
+
+        By characters: what is kept behind the first removed segment, since what stands before it is held in the cache.
+        """
+        places = [min((one.message, one.start) for one in segment.locations) for segment in self._segments]
+        lengths = np.array([sum(one.end - one.start for one in segment.locations) for segment in self._segments])
+        order = np.array(sorted(range(len(places)), key=lambda n: places[n]), dtype=np.int64)
+        size = self._tail_size
+        per_character = size.prefix / max(int(lengths.sum()), 1)
+        found = np.zeros(len(masks), dtype=np.int64)
+        for row, mask in enumerate(masks[:, order]):
+            first = int(np.argmin(mask)) if not mask.all() else len(mask)
+            found[row] = size.tail + round(per_character * float((lengths[order] * mask)[first:].sum()))
+        return found
+
+    @cached_property
+    def _tail_size(self) -> TailSize:
+        engine: Any = self._engine
+        size: TailSize = engine.tail_size(self._generation.prompt, self._segments, self._response)
+        return size
+
+    def _hidden(self, masks: MaskArray) -> FloatArray:
+        """As :meth:`exact`, with removed segments hidden in the full prompt's cache; one tail per mask."""
+        values = np.full((len(masks), self.n_targets), np.nan)
+        for continuation, columns in self._continuations().items():
+            scores = self._score_hidden(masks, continuation) if len(masks) else []
+            for column in columns if scores else ():
+                values[:, column] = _summed(scores, self._tokens_of(self.targets[column], scores[0]))
+        return values
+
+    def _gradients(self, gates: FloatArray) -> FloatArray:
+        """Derivatives ``(n_gates, n_targets, n_segments)`` of the log-odds by each gate on a segment's cached tokens.
+
+        Per row of gates one tail forward, and one backward for each target that reads other tokens.
+        """
+        slopes = np.full((len(gates), self.n_targets, self.n_segments), np.nan)
+        for continuation, columns in self._continuations().items():
+            spans = [self._within(self.targets[column]) for column in columns]
+            distinct = list(dict.fromkeys(spans))
+            asked = [Target(TargetKind.SPAN, start, end, continuation[start:end]) for start, end in distinct]
+            engine: Any = self._engine
+            found = engine.gate_gradients(self._generation.prompt, self._segments, gates, continuation, asked)
+            for row, scores in zip(slopes, found, strict=True):
+                row[columns] = scores.gradients[[distinct.index(span) for span in spans]]
+        return slopes
+
     def read(self, scores: Sequence[TokenScores]) -> FloatArray:
         """Values ``(n_scores, n_targets)`` of the direct targets from scores of the whole response; NaN for total."""
         values = np.full((len(scores), self.n_targets), np.nan)
@@ -158,6 +219,17 @@ class ResponseLogOdds:
 
     def _score(self, masks: MaskArray, continuation: str) -> list[TokenScores]:
         return self._engine.score(ablations(self._generation, self._segments, masks), continuation)
+
+    def _score_hidden(self, masks: MaskArray, continuation: str) -> list[TokenScores]:
+        engine: Any = self._engine
+        found: list[TokenScores] = engine.score_hidden(self._generation.prompt, self._segments, masks, continuation)
+        return found
+
+    def _within(self, target: Target) -> tuple[int, int]:
+        """The target's span in the continuation that it is read from."""
+        claim = self._claim_of(target)
+        begins = 0 if claim is None else claim.start
+        return target.start - begins, target.end - begins
 
     def _continuations(self) -> dict[str, list[int]]:
         columns: dict[str, list[int]] = {}

@@ -1,0 +1,98 @@
+"""Segments that act together: pairs that the fit needs, and groups of which each member would do alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+import numpy as np
+from scipy import stats
+
+from attr_core.estimators._kriging import centred
+from attr_core.results import FloatArray, MaskArray, Pair, RedundancyGroup
+
+__all__ = ["LEADING", "NEEDLESS", "find_pairs", "members_of", "redundant"]
+
+LEADING = 6
+"""Segments of each target, by size of effect, whose pairs are looked at."""
+
+PAIR_LEVEL = 0.01
+"""Largest p-value of a pair, adjusted over the target's pairs."""
+
+NEEDLESS = 0.2
+"""A group's joint drop must exceed the sum of its members' by this share of it, and by the floor."""
+
+
+def find_pairs(masks: MaskArray, missed: FloatArray, effects: FloatArray, *, target: int, floor: float) -> list[Pair]:
+    """Pairs of leading segments whose interaction is at least ``floor`` and lets the fit predict better.
+
+    The effect of a pair is by how much one member's effect is larger with the other kept than without: positive where
+    both are needed, negative where either will do.
+
+    Parameters
+    ----------
+    masks : array of bool, shape (n_masks, n_segments)
+        Balanced random subsets.
+    missed : array, shape (n_masks,)
+        What the fit of single effects missed where the row was left out.
+    effects : array, shape (n_segments,)
+    target : int
+        Row number, for the result.
+    floor : float
+    """
+    signs = centred(masks)
+    leading = sorted(np.argsort(-np.abs(effects), kind="stable")[:LEADING].tolist())
+    found = list(combinations(leading, 2))
+    if not found or len(missed) < 3:
+        return []
+    products = np.column_stack([signs[:, first] * signs[:, second] for first, second in found])
+    terms = 16 * products * missed[:, None]
+    size = terms.mean(axis=0)
+    error = np.maximum(terms.std(axis=0, ddof=1) / np.sqrt(len(missed)), np.finfo(np.float64).tiny)
+    raw = 2 * stats.t.sf(np.abs(size) / error, len(missed) - 1)
+    adjusted = stats.false_discovery_control(raw, method="bh")
+    return [
+        Pair(target, first, second, float(size[n]))
+        for n, (first, second) in enumerate(found)
+        if adjusted[n] <= PAIR_LEVEL and abs(size[n]) >= floor and _helps(products[:, n], missed)
+    ]
+
+
+def _helps(column: FloatArray, missed: FloatArray) -> bool:
+    """Whether a line through the column predicts, each row left out, better than the mean does."""
+    design = np.column_stack([np.ones(len(missed)), column])
+    hat = design @ np.linalg.pinv(design)
+    with_column = (missed - hat @ missed) / np.maximum(1 - np.diag(hat), 1e-9)
+    without = (missed - missed.mean()) * len(missed) / (len(missed) - 1)
+    return bool((with_column**2).sum() < (without**2).sum())
+
+
+def members_of(alike: Iterable[Sequence[int]], pairs: Iterable[Pair]) -> list[tuple[int, ...]]:
+    """Candidates for redundancy: near-duplicates, and segments that a chain of negative pairs joins."""
+    sets: list[set[int]] = []
+    for pair in pairs:
+        if pair.effect < 0:
+            joined = [one for one in sets if one & {pair.first, pair.second}]
+            sets = [one for one in sets if one not in joined] + [{pair.first, pair.second}.union(*joined)]
+    found = [tuple(sorted(members)) for members in [*map(set, alike), *sets]]
+    return list(dict.fromkeys(found))
+
+
+def redundant(
+    members: tuple[int, ...], joint: FloatArray, singles: FloatArray, *, floor: float
+) -> list[RedundancyGroup]:
+    """The targets for which deleting all members takes more than their single drops add up to.
+
+    Parameters
+    ----------
+    members : tuple of int
+    joint : array, shape (n_targets,)
+    singles : array, shape (n_targets, n_members)
+    floor : float
+    """
+    summed = singles.sum(axis=1)
+    return [
+        RedundancyGroup(members, target, float(joint[target]), float(summed[target]))
+        for target in range(len(joint))
+        if joint[target] - summed[target] > max(floor, NEEDLESS * abs(joint[target]))
+    ]

@@ -1,0 +1,89 @@
+"""From what hiding a segment does to what deleting it does, with an error that a few deletions set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attr_core.estimators._kriging import spread_over
+from attr_core.results import FloatArray, MaskArray
+
+__all__ = ["Confirmed", "Transfer", "transferred"]
+
+PRIOR_ROWS = 4.0
+"""Subsets that what is known of other prompts counts for, beside those deleted on this one."""
+
+PRIOR_DISAGREEMENT = 0.3
+"""Of hidden and exact values, over the spread of the hidden ones, on other prompts (``benchmarks/truth.py``)."""
+
+PRIOR_SLOPE = 0.15
+"""How far from 1 the slope of exact on hidden values may well be."""
+
+UNEXPLAINED = 0.5
+"""Variance of that disagreement that no sum over segments explains, over that which one does."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Confirmed:
+    """Subsets measured both ways: ``masks`` ``(n_rows, n_segments)``; values ``(n_rows,)`` less that of all kept."""
+
+    masks: MaskArray
+    exact: FloatArray
+    hidden: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transfer:
+    """Exact effects and their standard errors ``(n_segments,)``; ``agreement`` is NaN where nothing was confirmed."""
+
+    effects: FloatArray
+    error: FloatArray
+    dof: float
+    agreement: float
+
+
+def transferred(effects: FloatArray, error: FloatArray, *, spread: float, rows: Confirmed) -> Transfer:
+    """Effects of deletion, for one target.
+
+    Deleting takes from the value what hiding takes, times a slope near 1, and something of its own for each segment
+    that is gone; with all kept both agree. Slope and own parts are normal with mean 1 and 0, as far apart as hidden and
+    exact values were on other prompts and are here: their posterior given the rows is Student's, in closed form.
+
+    Parameters
+    ----------
+    effects, error : array, shape (n_segments,)
+        Of hiding; the standard error is that of sampling the masks.
+    spread : float
+        Standard deviation of the hidden values over random subsets.
+    rows : Confirmed
+
+    References
+    ----------
+    Kennedy and O'Hagan, Predicting the Output from a Complex Computer Code When Fast Approximations Are Available,
+    Biometrika 2000, section 2, is this model with a Gaussian process where ours is linear in the segments.
+    """
+    n_rows, n = rows.masks.shape
+    shares = spread_over(effects)
+    unit = max(PRIOR_DISAGREEMENT * spread, np.finfo(np.float64).tiny)
+    # Half of the segments are removed at random, so that is how much of the sum of shares varies.
+    features = np.column_stack([rows.hidden / unit, -np.where(rows.masks, 0.0, 1.0)])
+    prior = np.concatenate([[PRIOR_SLOPE**2], 4 * shares / (1 + UNEXPLAINED)])
+    noise = UNEXPLAINED / (1 + UNEXPLAINED)
+    missed = (rows.exact - rows.hidden) / unit
+    covariance = (features * prior) @ features.T + noise * np.eye(n_rows)
+    gain = np.linalg.solve(covariance, features * prior).T if n_rows else np.zeros((n + 1, 0))
+    means = gain @ missed
+    squared = float(missed @ np.linalg.solve(covariance, missed)) if n_rows else 0.0
+    dof = PRIOR_ROWS + n_rows
+    scale = (PRIOR_ROWS + squared) / dof
+    posterior = np.diag(prior) - gain @ (features * prior)
+    # A segment's exact effect is its hidden one, times the slope, and its own part.
+    of_slope = effects / unit
+    variance = of_slope**2 * posterior[0, 0] + 2 * of_slope * posterior[0, 1:] + np.diag(posterior)[1:]
+    return Transfer(
+        effects=effects + means[0] * effects + unit * means[1:],
+        error=np.sqrt(error**2 + scale * unit**2 * np.maximum(variance, 0)),
+        dof=dof,
+        agreement=1 - float(np.mean((rows.exact - rows.hidden) ** 2)) / spread**2 if n_rows and spread else np.nan,
+    )

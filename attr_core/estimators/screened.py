@@ -1,0 +1,267 @@
+"""Screened attribution: gradients and hidden-cache masks find who matters, a few exact deletions confirm and scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from attr_core.errors import ConfigurationError, ContextTooLongError
+from attr_core.estimators._designs import balanced, kept, screened
+from attr_core.estimators._interactions import members_of, redundant
+from attr_core.estimators._kriging import fit_towards
+from attr_core.estimators._ledger import Ledger
+from attr_core.estimators._look import Look
+from attr_core.estimators._players import Players, tied
+from attr_core.estimators._transfer import Transfer, transferred
+from attr_core.estimators.debiased_lasso import held_out_fit
+from attr_core.estimators.path_gradients import GATES, equal_gates, path_effects
+from attr_core.protocols import ScreenedValue, ValueFunction
+from attr_core.results import Estimate, FloatArray, MaskArray, RedundancyGroup
+
+__all__ = ["MIN_AGREEMENT", "Screened"]
+
+MIN_AGREEMENT = 0.7
+"""Share of the hidden values' variance that must be left when what hiding and deleting differ by is taken off."""
+
+MATTERS = 0.1
+"""Effect over the target's largest from which on tied segments are looked at one by one."""
+
+ROUND = 16
+"""Hidden masks between two looks at the verdicts."""
+
+EXACT_ROUND = 4
+"""Exact random masks between two looks."""
+
+ENOUGH = 16
+"""Exact random masks that make an interval valid even where hiding says little about deleting."""
+
+MAX_GROUPS = 2
+"""Redundancy candidates that are deleted, one by one and together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """Banzhaf values of deletion, found by hiding segments in the prompt's cache and confirmed by deleting a few.
+
+    Three stages, of which the first two forward the whole prompt once, between them, and then its tail only. (1)
+    :class:`~attr_core.estimators.PathGradients` give every segment's effect roughly. (2) Balanced random subsets,
+    hidden, correct that: effects shrink towards it as far as leaving a subset out says they should, until two looks
+    in a row come to the same verdicts. (3) The leading segments of each target are deleted from the real prompt,
+    alone and with those they are redundant with, and then a few of the same random subsets, as ``exact_tokens``
+    allows. What hiding and deleting differ by there, beside how far they differ on other prompts, turns the hidden
+    effects into those of deletion; intervals have the sampling of stage 2 and the disagreement of stage 3 in them.
+    ``agreement`` is one minus that difference, squared, over the variance of the hidden values. Below
+    ``MIN_AGREEMENT`` random subsets are deleted up to ``max_exact``; where these are fewer than 16 and the
+    agreement still is low, the target has no interval and its verdicts are ``undetermined``.
+
+    Near-duplicates in three or more places (headers, boilerplate) are removed as one at first, and one by one where
+    they matter; what stays tied has the effect of all of it, and its resolution says ``group``. Near-duplicates and
+    segments whose pair term is strongly negative are deleted alone and together: ``groups`` has those where
+    together takes more than the sum. ``fit`` is of hidden values. Unit: the value's; positive when the segment
+    supports the target.
+
+    Cost: for T tokens of prompt and a tail of t (question and response), T once; 3 gates, each t forward and 2t
+    backward per target; 48 to ``n_hidden`` masks of t; deletions of up to T each, one at least, further ones within
+    ``exact_tokens``.
+
+    Parameters
+    ----------
+    n_hidden : int, default 96
+        Most hidden masks; the first look is at 32.
+    exact_tokens : int, default 2400
+        Tokens that deletions may forward, per distinct continuation; the first deletion is made whatever it takes.
+    max_exact : int, default 64
+        Most random subsets that are deleted where the agreement is low.
+    n_drops : int, default 3
+        Leading segments of each target whose single deletion is measured, as far as ``exact_tokens`` goes.
+    level : float, default 0.95
+        Nominal coverage of each interval.
+
+    Raises
+    ------
+    MissingCapabilityError
+        From ``estimate``: the value function offers no hidden masks or gradients.
+    ContextTooLongError
+        From ``estimate``: the full prompt does not fit the model's window.
+
+    References
+    ----------
+    Kennedy and O'Hagan, Biometrika 2000, for estimating a costly code from a cheap one; the two codes, and their joint
+    use for context attribution, are ours. ``benchmarks/results`` has what it was measured to do.
+
+    Examples
+    --------
+    >>> from attr_core.testing import ScreenedGame
+    >>> found = Screened().estimate(ScreenedGame(lambda mask: [6.0 * mask[1] - 3.0 * mask[4]], n_segments=9))
+    >>> found.effects[0].round(1) + 0.0
+    array([ 0.,  6.,  0.,  0., -3.,  0.,  0.,  0.,  0.])
+    """
+
+    n_hidden: int = 96
+    exact_tokens: int = 2_400
+    max_exact: int = 64
+    n_drops: int = 3
+    level: float = 0.95
+
+    name: ClassVar[str] = "Screened"
+    estimand: ClassVar[str] = "banzhaf"
+
+    def __post_init__(self) -> None:
+        if self.n_hidden < 3 * ROUND or self.exact_tokens < 0 or self.max_exact < 0 or self.n_drops < 0:
+            raise ConfigurationError(f"{self} cannot be fitted; give n_hidden >= {3 * ROUND} and no negative number")
+        if not 0 < self.level < 1:
+            raise ConfigurationError(f"level {self.level} is no coverage; give one between 0 and 1")
+
+    def n_masks(self, n_segments: int) -> int:
+        """At most: hidden and deleted subsets, the two plain rows, leading segments and groups."""
+        return self.n_hidden + self.max_exact + 2 + (n_segments if self.n_drops else 0) + 2 * MAX_GROUPS * n_segments
+
+    def ablations(self, value: ValueFunction, *, seed: int = 0) -> MaskArray:
+        """The masks of the first look, which are hidden."""
+        screen = screened(value, by=self.name)
+        players = tied(screen.n_segments, screen.alike)
+        return players.masks(balanced(2 * ROUND, players.n, np.random.default_rng(seed)))
+
+    def estimate(self, value: ValueFunction, *, seed: int = 0) -> Estimate:
+        """Screen with masks drawn from ``seed``, then confirm."""
+        screen = screened(value, by=self.name)
+        n = screen.n_segments
+        if not screen.fits(kept(n))[0]:
+            raise ContextTooLongError("the full prompt exceeds the model's window; use debiased-lasso, or a larger one")
+        full = screen.exact(kept(n))[0]
+        prior = path_effects(screen.gradients(equal_gates(GATES, n)), GATES)
+        look = self._look(screen, prior, seed)
+        ledger = Ledger.opened(screen, full)
+        groups = self._groups(look, ledger)
+        self._delete_leaders(look, ledger)
+        transfers = self._confirm(look, ledger)
+        return self._estimate(look, ledger, transfers, groups)
+
+    def _look(self, screen: ScreenedValue, prior: FloatArray, seed: int) -> Look:
+        """Stage 2; once more with whoever was tied and turns out to matter."""
+        players = tied(screen.n_segments, screen.alike)
+        size = np.abs(players.summed(prior))
+        players = players.without(_tied_among(players, size >= MATTERS * size.max(axis=1, keepdims=True)))
+        look = self._hide(screen, players, prior, seed)
+        beyond = np.abs(look.effects) + look.half_width(self.level) > look.delta[:, None]
+        matter = _tied_among(players, beyond & (np.abs(look.effects) > MATTERS * look.delta[:, None]))
+        return self._hide(screen, players.without(matter), prior, seed) if matter else look
+
+    def _hide(self, screen: ScreenedValue, players: Players, prior: FloatArray, seed: int) -> Look:
+        """Hidden masks until two looks in a row come to the same verdicts."""
+        rng = np.random.default_rng(seed)
+        rows = np.zeros((0, players.n), dtype=np.bool_)
+        values = np.zeros((0, screen.n_targets))
+        before: NDArray[np.int8] | None = None
+        while True:
+            new = balanced(ROUND if len(rows) else 2 * ROUND, players.n, rng)
+            rows, values = np.concatenate([rows, new]), np.concatenate([values, screen.hidden(players.masks(new))])
+            fits = tuple(fit_towards(p, rows, v) for p, v in zip(players.summed(prior), values.T, strict=True))
+            look = Look(players, rows, values, fits, floor=screen.floor)
+            now = look.verdicts(look.effects, look.half_width(self.level))
+            if (before is not None and np.array_equal(now, before)) or len(rows) + ROUND > self.n_hidden:
+                return look
+            before = now
+
+    def _groups(self, look: Look, ledger: Ledger) -> list[RedundancyGroup]:
+        """Near-duplicates and negative pairs, deleted alone and together where hiding them says that is worth it."""
+        found: list[RedundancyGroup] = []
+        candidates = members_of(ledger.screen.alike, look.pairs)
+        single = {columns[0] for columns in look.players.members if len(columns) == 1}
+        size = {members: look.weight(members) for members in candidates if single.issuperset(members)}
+        for members in sorted((one for one in size if size[one] > 1), key=lambda one: -size[one])[:MAX_GROUPS]:
+            masks = _without(ledger.screen.n_segments, [members, *((column,) for column in members)])
+            if redundant(members, *_joint_and_singles(ledger.hidden_drops(masks)), floor=ledger.screen.floor):
+                drops = ledger.delete(masks)
+                found += redundant(members, *_joint_and_singles(drops), floor=ledger.screen.floor)
+        return found
+
+    def _delete_leaders(self, look: Look, ledger: Ledger) -> None:
+        """Single deletions of leading segments, the most telling first; one whatever it takes."""
+        for column in look.leaders(self.n_drops):
+            [mask] = _without(ledger.screen.n_segments, [(column,)])
+            if not ledger.has(mask) and (not len(ledger.masks) or ledger.affords(mask[None], self.exact_tokens)):
+                ledger.delete(mask[None])
+
+    def _confirm(self, look: Look, ledger: Ledger) -> list[Transfer]:
+        """Random subsets deleted until two looks in a row come to the same verdicts, or the tokens are spent."""
+        masks = look.players.masks(look.rows)
+        before: NDArray[np.int8] | None = None
+        while True:
+            transfers = [
+                transferred(
+                    fit.effects,
+                    fit.error,
+                    spread=float(look.values[:, target].std()),
+                    rows=ledger.confirmed(look, target),
+                )
+                for target, fit in enumerate(look.fits)
+            ]
+            effects, half_width = _stacked(transfers, self.level)
+            now = look.verdicts(effects, half_width)
+            low = any(one.agreement < MIN_AGREEMENT for one in transfers)
+            settled = before is not None and np.array_equal(now, before)
+            new = masks[ledger.n_random : ledger.n_random + EXACT_ROUND]
+            most = min(self.max_exact, len(masks)) if low else len(masks)
+            affordable = ledger.affords(new, self.exact_tokens) or low
+            if (settled and not low) or not affordable or ledger.n_random + len(new) > most or not len(new):
+                return transfers
+            ledger.delete(new, random=True)
+            before = now
+
+    def _estimate(
+        self, look: Look, ledger: Ledger, transfers: list[Transfer], groups: list[RedundancyGroup]
+    ) -> Estimate:
+        effects, half_width = _stacked(transfers, self.level)
+        agreement = np.array([one.agreement for one in transfers])
+        error = np.array([one.error for one in transfers]).reshape(effects.shape)
+        if ledger.n_random < ENOUGH:
+            error[agreement < MIN_AGREEMENT] = half_width[agreement < MIN_AGREEMENT] = np.nan
+        spread = look.players.spread
+        tied_columns = {column for columns in look.players.members if len(columns) > 1 for column in columns}
+        return Estimate(
+            effects=spread(effects),
+            low=spread(effects - half_width),
+            high=spread(effects + half_width),
+            error=spread(error),
+            dof=transfers[0].dof if transfers else np.nan,
+            drops=ledger.drops(),
+            exact=False,
+            decisive=True,
+            n_masks=len(look.rows) + len(ledger.masks) + 2,
+            level=self.level,
+            fit=held_out_fit(look.values - look.missed, look.values),
+            pairs=tuple(look.pairs),
+            groups=tuple(groups),
+            agreement=agreement,
+            resolution=tuple(
+                "group" if column in tied_columns else "individual" for column in range(ledger.screen.n_segments)
+            ),
+        )
+
+
+def _tied_among(players: Players, matters: MaskArray) -> list[int]:
+    """Players of several segments that matter to some target; ``matters`` is ``(n_targets, n_players)``."""
+    return [player for player, columns in enumerate(players.members) if len(columns) > 1 and matters[:, player].any()]
+
+
+def _without(n_segments: int, removals: list[tuple[int, ...]]) -> MaskArray:
+    masks = np.ones((len(removals), n_segments), dtype=np.bool_)
+    for mask, columns in zip(masks, removals, strict=True):
+        mask[list(columns)] = False
+    return masks
+
+
+def _joint_and_singles(drops: FloatArray) -> tuple[FloatArray, FloatArray]:
+    return drops[0], drops[1:].T
+
+
+def _stacked(transfers: list[Transfer], level: float) -> tuple[FloatArray, FloatArray]:
+    """Effects and half widths ``(n_targets, n_players)``."""
+    effects = np.array([one.effects for one in transfers])
+    widths = [one.error * stats.t.ppf((1 + level) / 2, one.dof) for one in transfers]
+    return effects, np.array(widths).reshape(effects.shape)
