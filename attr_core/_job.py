@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from attr_core._setup import Options, Setup
 from attr_core.algorithms import LikelihoodAlgorithm
 from attr_core.attribution import Attribution
 from attr_core.cache import Cache
@@ -14,7 +15,8 @@ from attr_core.capture import paused
 from attr_core.errors import ConfigurationError, StoreError
 from attr_core.measuring import measure
 from attr_core.metering import MeteredEngine
-from attr_core.planning import Options, Setup, plan_of, settle
+from attr_core.planning import settle
+from attr_core.pricing import plan_of
 from attr_core.protocols import Engine, Progress
 from attr_core.results import Budget, Plan
 from attr_core.store import Store

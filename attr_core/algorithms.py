@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attr_core.errors import BudgetExceededError, ConfigurationError
-from attr_core.estimators import Banzhaf, DebiasedLasso, LeaveOneOut
-from attr_core.protocols import Capability, Estimator, ScoringEngine
+from attr_core.estimators import Banzhaf, DebiasedLasso, LeaveOneOut, Screened
+from attr_core.protocols import Capability, Engine, Estimator, ScoringEngine
 from attr_core.types import Claim, Generation, Segment, Target
 from attr_core.values import ResponseLogOdds
 
@@ -45,9 +45,18 @@ class LikelihoodAlgorithm:
         response: str,
         targets: Sequence[Target],
         claims: Sequence[Claim] = (),
+        screen: Engine | None = None,
     ) -> ResponseLogOdds:
-        """The value function over one generation."""
-        return ResponseLogOdds(engine, generation, segments=segments, response=response, targets=targets, claims=claims)
+        """The value function over one generation, screened on another engine if one is given."""
+        return ResponseLogOdds(
+            engine,
+            generation,
+            segments=segments,
+            response=response,
+            targets=targets,
+            claims=claims,
+            screen=screen,
+        )
 
 
 ALGORITHMS: Mapping[str, type[LikelihoodAlgorithm]] = {"likelihood": LikelihoodAlgorithm}
@@ -66,10 +75,17 @@ def algorithm_named(name: str) -> LikelihoodAlgorithm:
     return ALGORITHMS[name]()
 
 
-def default_estimator(n_segments: int, max_masks: int | None = None, *, sample: bool = False) -> Estimator:
+_SCREENS = (Screened(), Screened(max_exact=16), Screened(n_hidden=48, max_exact=0, n_drops=1))
+"""What is tried in turn where a budget is small."""
+
+
+def default_estimator(
+    n_segments: int, max_masks: int | None = None, *, sample: bool = False, gates: int | None = None
+) -> Estimator:
     """The estimator for that many segments within ``max_masks`` (by default no cap beyond the estimator's own).
 
     All subsets where they are at most 64, unless ``sample`` forbids it (since not all can be measured); else
+    Screened, where ``gates`` says how many calls its gradients take at most (``None``: the engine has none); else
     DebiasedLasso with max(64, 2n) ablations, or as many as the budget leaves down to 32 (2n with ``sample``); else
     leave-one-out.
 
@@ -81,6 +97,9 @@ def default_estimator(n_segments: int, max_masks: int | None = None, *, sample: 
     most = max_masks if max_masks is not None else DebiasedLasso().n_masks(n_segments)
     if not sample and 2**n_segments <= min(DEFAULT_MASKS, most if max_masks is not None else DEFAULT_MASKS):
         return Banzhaf()
+    for screen in _SCREENS if gates is not None and not sample else ():
+        if max_masks is None or screen.n_masks(n_segments) + (gates or 0) <= max_masks:
+            return screen
     if DebiasedLasso().n_masks(n_segments) <= most:
         return DebiasedLasso()
     fewest = max(MIN_ABLATIONS, 2 * n_segments) if sample else MIN_ABLATIONS

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from attr_core._setup import Options, Span
 from attr_core.algorithms import LikelihoodAlgorithm
 from attr_core.attribution import Attribution
 from attr_core.cache import Cache
@@ -17,7 +18,8 @@ from attr_core.errors import InputError, StoreError
 from attr_core.measuring import measure
 from attr_core.metering import MeteredEngine
 from attr_core.placebo import PLACEBO
-from attr_core.planning import Options, Span, plan_of, settle
+from attr_core.planning import settle
+from attr_core.pricing import plan_of
 from attr_core.protocols import Capability, Engine, Estimator, Progress, Sampling
 from attr_core.results import Budget, Cost, PlaceboCheck, Plan
 from attr_core.store import Store
@@ -95,6 +97,7 @@ def attribute(
     engine: str | Engine | None = None,
     algorithm: str | LikelihoodAlgorithm = "likelihood",
     estimator: str | Estimator | None = None,
+    screen_with: str | Engine | None = None,
     generation: str | None = None,
     step: int | None = None,
     claims: Sequence[int] | None = None,
@@ -116,7 +119,10 @@ def attribute(
         What measures; see :func:`explain`.
     algorithm : str or algorithm, default "likelihood"
     estimator : str or Estimator, optional
-        By default what suits the number of segments and the budget.
+        By default what suits the number of segments, the engine and the budget.
+    screen_with : str or Engine, optional
+        A smaller local model that finds who matters in the place of ``engine``, on which then only a few deletions are
+        made. Their agreement says how far the small model stands for the large one on this prompt.
     generation : str, optional
         Id of the model call to attribute; by default the one that gave the answer.
     step : int, optional
@@ -160,6 +166,7 @@ def attribute(
             engine=engine,
             algorithm=algorithm,
             estimator=estimator,
+            screen_with=screen_with,
             generation=generation,
             step=step,
             claims=claims,

@@ -14,7 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attr_core.errors import ConfigurationError
-from attr_core.results import Cost, Fit, FloatArray, Pair, RedundancyGroup, Regeneration, Route, freeze_arrays
+from attr_core.results import (
+    Cost,
+    Fit,
+    FloatArray,
+    MaskArray,
+    Pair,
+    RedundancyGroup,
+    Regeneration,
+    Route,
+    freeze_arrays,
+)
 from attr_core.types import Claim, Location, Reading, Segment, SegmentKind, Target, TargetKind
 
 if TYPE_CHECKING:
@@ -24,7 +34,7 @@ __all__ = ["SCHEMA_VERSION", "Attribution", "probability"]
 
 _COLUMNS = (
     *("target", "target_kind", "claim", "reading", "segment", "segment_kind", "group_id", "origin", "text"),
-    *("effect", "low", "high", "p_value", "drop", "delta", "verdict", "full", "closed_book"),
+    *("effect", "low", "high", "p_value", "drop", "delta", "verdict", "resolution", "full", "closed_book"),
 )
 
 SCHEMA_VERSION = 1
@@ -42,7 +52,9 @@ class Attribution:
     ``full`` and ``closed_book`` ``(n_targets,)`` are the values with every segment and with none; ``full`` is NaN where
     the full prompt exceeds the model's window. ``p_values`` are against |effect| <= δ, adjusted over all targets and
     segments. ``noise_floor`` is the largest difference, over the targets, between values of one and the same prompt
-    scored in a batch, alone and alone again.
+    scored in a batch, alone and alone again. ``tied`` are columns that were only removed together: each of them has
+    the effect of all, and its ``resolution`` is ``group``, else ``individual``. ``agreement`` ``(n_targets,)`` is how
+    far what hiding segments gave stands for what deleting them gives, 1 at best; ``None`` where nothing was hidden.
     """
 
     method: str
@@ -81,12 +93,28 @@ class Attribution:
     fit: Fit | None = None
     agreement: FloatArray | None = None
     resolution: tuple[str, ...] = ()
+    tied: tuple[tuple[int, ...], ...] = ()
     regenerated: tuple[Regeneration, ...] = ()
     warnings: tuple[str, ...] = ()
     partial: bool = False
 
     def __post_init__(self) -> None:
         freeze_arrays(self)
+
+    def predicted(self, masks: MaskArray) -> FloatArray:
+        """Values ``(n_masks, n_targets)`` that the effects and pairs predict for other subsets, in ``unit``.
+
+        ``masks`` ``(n_masks, n_segments)``, True keeps. Relative to an unknown mean: compare rows, as LDS does. Of
+        segments that were removed as one, the share that is kept counts.
+        """
+        signs = np.where(masks, 0.5, -0.5)
+        shares = np.ones(len(self.segments))
+        for columns in self.tied:
+            shares[list(columns)] = 1 / len(columns)
+        values = signs @ (self.effects * shares).T
+        for pair in self.pairs:
+            values[:, pair.target] += pair.effect * signs[:, pair.first] * signs[:, pair.second]
+        return np.asarray(values, dtype=np.float64)
 
     def ranking(self, target: int) -> list[int]:
         """Columns of that row from the largest effect down; NaN last."""
@@ -168,6 +196,7 @@ class Attribution:
                     "drop": float(self.drops[t, s]),
                     "delta": float(self.delta[t]),
                     "verdict": str(self.verdicts[t, s]),
+                    "resolution": self.resolution[s] if self.resolution else "individual",
                     "full": float(self.full[t]),
                     "closed_book": float(self.closed_book[t]),
                 }
@@ -216,6 +245,7 @@ class Attribution:
         )
         for name in ("resolution", "warnings"):
             values[name] = tuple(values.get(name, ()))
+        values["tied"] = tuple(map(tuple, values.get("tied", ())))
         for name in ("level", "noise_floor"):
             values[name] = _float(values.get(name))
         return cls(**values)
@@ -232,7 +262,8 @@ class Attribution:
             lines.append(f"{target.kind} {target.text!r}: {likely}, {closed_book:.1%} without context")
             for s in self.ranking(t)[:3]:
                 segment, effect = self.segments[s], self.effects[t, s]
-                lines.append(f"  {effect:+6.2f} {self.verdicts[t, s]:<12} {segment.id}: {segment.text[:60]!r}")
+                name = segment.id + self._beside(s)
+                lines.append(f"  {effect:+6.2f} {self.verdicts[t, s]:<12} {name}: {segment.text[:60]!r}")
         return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
 
     def _repr_html_(self) -> str:
@@ -254,10 +285,17 @@ class Attribution:
             f"{probability(self.full[t]):.1%} / {self.closed_book_probability(t):.1%}".replace("nan%", "unmeasured"),
             f"{self.effects[t, s]:+.2f}",
             str(self.verdicts[t, s]),
-            segment.id,
+            segment.id + self._beside(s),
             segment.text[:120],
         )
         return "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+
+    def n_alike(self, column: int) -> int:
+        """How many segments were only removed together with this one."""
+        return len(next((columns for columns in self.tied if column in columns), (column,))) - 1
+
+    def _beside(self, column: int) -> str:
+        return f" +{n} alike" if (n := self.n_alike(column)) else ""
 
     def _shown(self) -> list[int]:
         """Rows worth a reader's first look: one reading of each, and not the response where a claim says it all."""

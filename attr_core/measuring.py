@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attr_core import __version__
+from attr_core._setup import Setup
 from attr_core.attribution import Attribution
 from attr_core.errors import EngineError
+from attr_core.estimators import MIN_AGREEMENT
 from attr_core.interventions import regenerate, sampling_like
 from attr_core.metering import MeteredEngine
 from attr_core.pivots import MIN_SHARE, find_pivots, tokens_in
-from attr_core.planning import Setup
 from attr_core.prompt import ablate
-from attr_core.results import FloatArray, MaskArray, Regeneration, Route, Verdict
+from attr_core.results import Estimate, FloatArray, MaskArray, Regeneration, Route, Verdict
 from attr_core.types import Claim, Target, TargetKind
 from attr_core.values import ResponseLogOdds
 from attr_core.verdicts import adjusted_p_values, margins, weigh
@@ -47,7 +48,13 @@ def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
     """
     n = len(setup.columns)
     untargeted = setup.algorithm.value(
-        metered, setup.generation, segments=setup.columns, response=setup.response, targets=(), claims=setup.claims
+        metered,
+        setup.generation,
+        segments=setup.columns,
+        response=setup.response,
+        targets=(),
+        claims=setup.claims,
+        screen=None if setup.screen is None else metered.alongside(setup.screen),
     )
     ends = _ends(n)
     readings = _read(setup, untargeted, ends, seed)
@@ -55,12 +62,13 @@ def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
     value = untargeted.with_targets(targets)
     estimate = setup.estimator.estimate(value, seed=seed)
     full, closed_book = value.exact(ends)
-    noise = _noise(setup, metered, value, np.where(np.isnan(full), closed_book, full))
+    noise = _noise(setup, metered, value, full=full, closed_book=closed_book)
     floor = max(value.floor, NOISE_MARGIN * float(np.nan_to_num(noise)))
     delta = _shared_margins(targets, margins(estimate.effects, floor=floor))
     p_values = adjusted_p_values(estimate, delta)
     verdicts = weigh(estimate, delta, p_values, knows_right=value.knows_right)
     whole = readings[0]
+    tied = {column for columns in estimate.tied for column in columns}
     regenerated, trouble = _regenerate(
         setup, metered, value, estimate.effects, delta, response_tokens=len(whole.offsets)
     )
@@ -100,9 +108,15 @@ def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
         noise_floor=noise,
         fit=estimate.fit,
         agreement=estimate.agreement,
-        resolution=("individual",) * n,
+        resolution=tuple("group" if column in tied else "individual" for column in range(n)),
+        tied=estimate.tied,
         regenerated=regenerated,
-        warnings=(*setup.notes, *trouble, *_warnings(setup, whole, regenerated, noise, value.floor)),
+        warnings=(
+            *setup.notes,
+            *trouble,
+            *_warnings(setup, whole, regenerated, noise, value.floor),
+            *_of_screen(targets, estimate),
+        ),
         partial=estimate.partial,
     )
 
@@ -151,9 +165,11 @@ def _read(setup: Setup, value: ResponseLogOdds, ends: MaskArray, seed: int) -> l
     """The response first, then each claim with a total reading."""
     readings = []
     masks = setup.estimator.ablations(value, seed=seed)  # measured for the estimate too, so these cost nothing more
+    hidden = setup.estimator.fidelity == "hidden" and setup.screen is None  # another model has other tokens
     for claim in (None, *setup.totals):
-        offsets, logprobs = value.tokens(np.concatenate([ends, masks]), claim)
-        ablated = logprobs[2:][~np.isnan(logprobs[2:]).any(axis=1)]
+        offsets, logprobs = value.tokens(ends, claim)
+        ablated = value.tokens(masks, claim, hidden=hidden)[1] if len(masks) and setup.screen is None else logprobs[:0]
+        ablated = ablated[~np.isnan(ablated).any(axis=1)]
         readings.append(_Reading(claim, offsets, logprobs[0], logprobs[1], ablated))
     return readings
 
@@ -264,12 +280,16 @@ def _leading(targets: Sequence[Target], effects: FloatArray, delta: FloatArray, 
     return -max(beyond)[1] if beyond else None
 
 
-def _noise(setup: Setup, metered: MeteredEngine, value: ResponseLogOdds, batched: FloatArray) -> float:
+def _noise(
+    setup: Setup, metered: MeteredEngine, value: ResponseLogOdds, *, full: FloatArray, closed_book: FloatArray
+) -> float:
     """Largest difference over the direct targets between one prompt's values in a batch, alone, and alone again."""
-    full, empty = _ends(len(setup.columns))
-    prompt = ablate(setup.generation, setup.columns, full if value.fits(full[None])[0] else empty)
+    kept, removed = _ends(len(setup.columns))
+    # What was screened is cheap, so the check must be: it reads the prompt without its segments again.
+    is_full = setup.estimator.fidelity == "exact" and value.fits(kept[None])[0]
+    prompt = ablate(setup.generation, setup.columns, kept if is_full else removed)
     again = [metered.score([prompt], setup.response, repeat=repeat + 1)[0] for repeat in range(setup.n_repeats)]
-    differences = np.abs(value.read(again) - batched)
+    differences = np.abs(value.read(again) - (full if is_full else closed_book))
     return float(np.nanmax(differences)) if np.isfinite(differences).any() else float("nan")
 
 
@@ -298,6 +318,17 @@ def _warnings(
             "was raised to twice that"
         )
     return warnings
+
+
+def _of_screen(targets: Sequence[Target], estimate: Estimate) -> list[str]:
+    """What to say where hiding segments and deleting them came apart."""
+    if estimate.agreement is None:
+        return []
+    low = np.flatnonzero(estimate.agreement < MIN_AGREEMENT).tolist()
+    named = ", ".join(f"{targets[row].text[:40]!r}" for row in low[:3]) + (", …" if len(low) > 3 else "")
+    unsure = np.isnan(estimate.error[low]).all(axis=1) if low else np.zeros(0, dtype=np.bool_)
+    how = "verdicts there are left open" if unsure.any() else "more segments were deleted there"
+    return [f"hiding segments does not stand for deleting them on {named}: {how}"] if low else []
 
 
 def _versions() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -46,6 +46,11 @@ Measured = TypeVar("Measured", TokenScores, Completion, GateScores)
 _MEASURABLE = frozenset(Capability) - {Capability.EMBED}
 
 
+@dataclass(slots=True)
+class _Account:
+    cost: Cost = field(default_factory=Cost)
+
+
 class MeteredEngine:
     """Offers what ``engine`` offers; looks every measurement up first, counts the rest and holds the caps.
 
@@ -75,7 +80,7 @@ class MeteredEngine:
         planned: int = 0,
     ) -> None:
         self.engine = engine
-        self.cost = Cost()
+        self._account = _Account()
         self._cache = cache if cache is not None else Cache(":memory:")
         self._budget = budget
         self._progress = progress
@@ -85,6 +90,19 @@ class MeteredEngine:
             self.render: Callable[[Prompt], Rendering] = engine.render
         if isinstance(engine, SizesTails):
             self.tail_size: Callable[[Prompt, Sequence[Segment], str], TailSize] = engine.tail_size
+
+    @property
+    def cost(self) -> Cost:
+        """What was spent so far, by those alongside too."""
+        return self._account.cost
+
+    def alongside(self, engine: Engine) -> MeteredEngine:
+        """Another engine on the same account: one cost, and caps that hold for both together."""
+        other = MeteredEngine(
+            engine, cache=self._cache, budget=self._budget, progress=self._progress, planned=self._planned
+        )
+        other._account = self._account
+        return other
 
     @property
     def spec(self) -> str:
@@ -215,7 +233,7 @@ class MeteredEngine:
         known = look_up(list(dict.fromkeys(keys)))
         new_hits = {key for key in known if key not in self._seen}
         self._seen.update(keys)
-        self.cost = replace(self.cost, cache_hits=self.cost.cache_hits + len(new_hits))
+        self._account.cost += Cost(cache_hits=len(new_hits))
         unknown = {key: one for key, one in zip(keys, sent, strict=True) if key not in known}
         # Prompts of like length share a slice, so that engines that pad a batch waste little.
         order = sorted(unknown, key=lambda key: _length(unknown[key]))
@@ -267,7 +285,7 @@ class MeteredEngine:
             raise EngineError(f"{self.spec} {found}; the engine is at fault")
 
     def _count(self, calls: int, counts: Sequence[tuple[int, int]], seconds: float) -> None:
-        self.cost += Cost(
+        self._account.cost += Cost(
             calls=calls,
             tokens_in=sum(count[0] for count in counts),
             tokens_out=sum(count[1] for count in counts),

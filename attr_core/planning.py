@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from attr_core.algorithms import LikelihoodAlgorithm, algorithm_named, default_estimator
+from attr_core._setup import Options, Setup, Span
+from attr_core.algorithms import algorithm_named, default_estimator
 from attr_core.capabilities import offered, require
 from attr_core.claims import claims_of, values_of
 from attr_core.engines import load_engine
 from attr_core.errors import BudgetExceededError, ConfigurationError, ContextTooLongError, InputError
-from attr_core.estimators import ContextCite, DebiasedLasso, estimator_named
-from attr_core.interventions import sampling_like
+from attr_core.estimators import ContextCite, DebiasedLasso, PathGradients, Screened, estimator_named
 from attr_core.placebo import with_placebos
+from attr_core.pricing import gate_calls, plan_of
 from attr_core.prompt import ablate, candidates, count_tokens
 from attr_core.protocols import Capability, Engine, Estimator, Renders
-from attr_core.results import Budget, Cost, Plan, Step
 from attr_core.segmenter import documents_before, partly_located, segment_trace, unlocated
-from attr_core.types import Claim, Generation, Granularity, Message, Prompt, Segment, Target, TargetKind, Trace
+from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target, TargetKind, Trace
 
-__all__ = ["MAX_COUNTERFACTUALS", "N_REPEATS", "Options", "Setup", "Span", "plan_of", "settle"]
+__all__ = ["MAX_COUNTERFACTUALS", "N_REPEATS", "settle"]
 
 MAX_COUNTERFACTUALS = 3
 """Leading segments without which the answer is generated anew."""
@@ -34,56 +34,8 @@ N_REPEATS = 2
 
 MAX_SEED = 2**31
 
-Span = str | tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the caller chose; see :func:`attr_core.api.attribute`."""
-
-    engine: str | Engine | None = None
-    algorithm: str | LikelihoodAlgorithm = "likelihood"
-    estimator: str | Estimator | None = None
-    generation: str | None = None
-    step: int | None = None
-    claims: Sequence[int] | None = None
-    spans: Sequence[Span] = ()
-    granularity: Granularity | None = None
-    totals: bool = True
-    regenerations: bool = True
-    placebos: int = 0
-    budget: Budget = Budget()
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """A run, settled.
-
-    ``response`` is what the model wrote, tool calls included; ``columns`` are the segments that can be removed,
-    ``totals`` the claims scored on their own, ``spans`` what the caller named and ``values`` what tool calls hold.
-    """
-
-    trace: Trace
-    generation: Generation
-    response: str
-    columns: tuple[Segment, ...]
-    claims: tuple[Claim, ...]
-    chosen: tuple[Claim, ...]
-    totals: tuple[Claim, ...]
-    spans: tuple[Target, ...]
-    values: tuple[Target, ...]
-    engine: Engine
-    algorithm: LikelihoodAlgorithm
-    estimator: Estimator
-    n_repeats: int
-    n_regenerations: int
-    notes: tuple[str, ...]
-
-    @property
-    def n_continuations(self) -> int:
-        """Texts that each ablation is scored on: the response, and each claim with a total reading."""
-        return 1 + len(self.totals)
+SCREENS = frozenset({Capability.SCORE_HIDDEN, Capability.GATE_GRADIENTS})
+"""What an engine must offer to screen."""
 
 
 def settle(trace: Trace, options: Options) -> Setup:
@@ -114,6 +66,9 @@ def settle(trace: Trace, options: Options) -> Setup:
     algorithm = algorithm_named(options.algorithm) if isinstance(options.algorithm, str) else options.algorithm
     engine = load_engine(options.engine)
     require(engine, algorithm.needs, by=f"the {algorithm.name} algorithm")
+    screen = None if options.screen_with is None else load_engine(options.screen_with)
+    if screen is not None:
+        require(screen, SCREENS, by="screening for another model")
     columns = candidates(generation.segments)
     too_long = _too_long(generation, columns, response, engine)
     later = tuple(claim for claim in chosen if claim.index > 0)
@@ -128,56 +83,15 @@ def settle(trace: Trace, options: Options) -> Setup:
         spans=spans,
         values=tuple(values[:MAX_VALUES]),
         engine=engine,
+        screen=screen,
         algorithm=algorithm,
-        estimator=_estimator(options, algorithm, len(columns), None, sample=too_long is not None),
+        estimator=DebiasedLasso(),
         n_repeats=N_REPEATS,
         n_regenerations=_n_regenerations(options, engine, len(chosen), len(columns)),
         notes=(*_notes(trace, generation, engine, n_values=len(values)), *([too_long] if too_long else [])),
     )
+    setup = replace(setup, estimator=_estimator(setup, options, None, sample=too_long is not None))
     return _within_tokens(_within_budget(setup, options, sample=too_long is not None), options)
-
-
-def plan_of(setup: Setup) -> Plan:
-    """What a settled run will cost, as if the cache were empty."""
-    n_masks, n = setup.estimator.n_masks(len(setup.columns)), len(setup.columns)
-    nothing = ablate(setup.generation, setup.columns, np.zeros(n, dtype=np.bool_))
-    full, empty = (count_tokens(setup.engine, prompt) for prompt in (setup.generation.prompt, nothing))
-    answer = count_tokens(setup.engine, Prompt((Message("user", setup.response),)))
-    expected = _expected_masks(setup.estimator, n)
-    scored = expected * setup.n_continuations
-    steps = [
-        Step("ablations scored", scored, scored * ((full + empty) // 2 + answer)),
-        Step("the same prompt scored again", setup.n_repeats, setup.n_repeats * (full + answer)),
-        Step("answers generated anew", setup.n_regenerations, setup.n_regenerations * (full + answer)),
-    ]
-    steps = [step for step in steps if step.calls]
-    calls = sum(step.calls for step in steps)
-    new = sampling_like(setup.generation, response_tokens=answer).max_tokens
-    extra = (n_masks - expected) * setup.n_continuations
-    most = (calls + extra) * (full + answer) + setup.n_regenerations * new
-    return Plan(
-        method=f"{setup.algorithm.name} × {setup.estimator.name}",
-        engine=setup.engine.spec,
-        steps=tuple(steps),
-        calls=calls,
-        tokens=sum(step.tokens for step in steps),
-        usd=0.0,
-        maximum=Cost(calls=calls + extra, tokens_in=most),
-        notes=setup.notes,
-    )
-
-
-def _expected_masks(estimator: Estimator, n_segments: int) -> int:
-    """Masks that differ and are likely needed: random ones repeat among few subsets, and few segments lead a target."""
-    most = estimator.n_masks(n_segments)
-    n_drops = getattr(estimator, "n_drops", None)
-    if n_drops is None:
-        return most
-    n_random = most - 2 - (n_segments if n_drops else 0)
-    distinct = float(n_random)
-    if n_segments <= 20:  # beyond, hardly any repeats
-        distinct = 2.0**n_segments * (1 - (1 - 0.5**n_segments) ** n_random)
-    return min(most, round(distinct) + 2 + min(n_segments, 2 * int(n_drops)))
 
 
 def _generation(trace: Trace, options: Options) -> Generation:
@@ -228,18 +142,23 @@ def _span(response: str, claims: Sequence[Claim], span: Span) -> Target:
     return Target(TargetKind.SPAN, start, end, response[start:end], inside)
 
 
-def _estimator(
-    options: Options, algorithm: LikelihoodAlgorithm, n_segments: int, max_masks: int | None, *, sample: bool
-) -> Estimator:
-    wanted = options.estimator or algorithm.estimator
+def _estimator(setup: Setup, options: Options, max_masks: int | None, *, sample: bool) -> Estimator:
+    """What the caller wants, or the default, for at most that many calls a continuation."""
+    n_segments, wanted = len(setup.columns), options.estimator or setup.algorithm.estimator
+    screens = offered(setup.engine if setup.screen is None else setup.screen) >= SCREENS
     if wanted is None:
-        return default_estimator(n_segments, max_masks, sample=sample)
+        gates = gate_calls(setup.n_direct) if screens else None
+        return default_estimator(n_segments, max_masks, sample=sample, gates=gates)
     estimator = estimator_named(wanted) if isinstance(wanted, str) else wanted
+    if isinstance(estimator, Screened | PathGradients):
+        require(setup.engine if setup.screen is None else setup.screen, SCREENS, by=f"the estimator {estimator.name}")
     if sample and not isinstance(estimator, DebiasedLasso | ContextCite):
         raise ConfigurationError(
             f"{estimator.name} needs prompts that exceed the model's window; use debiased-lasso, or a larger window"
         )
     needed = estimator.n_masks(n_segments)
+    if isinstance(estimator, Screened | PathGradients):
+        needed += gate_calls(setup.n_direct)
     if max_masks is not None and needed > max_masks:
         raise BudgetExceededError(
             f"{estimator.name} over {n_segments} segments needs up to {needed} calls, the budget leaves {max_masks};"
@@ -259,19 +178,24 @@ def _within_budget(setup: Setup, options: Options, *, sample: bool) -> Setup:
     calls = options.budget.calls
     if calls is None:
         return setup
-    n = len(setup.columns)
     notes = list(setup.notes)
-    if setup.totals and setup.estimator.n_masks(n) * setup.n_continuations > calls:
+    if setup.totals and _most_calls(setup) > calls:
         notes.append(f"later claims are read given the earlier ones only, to keep the budget of {calls} calls")
         setup = replace(setup, totals=())
-    designed = _estimator(options, setup.algorithm, n, calls // setup.n_continuations, sample=sample)
-    left = calls - designed.n_masks(n) * setup.n_continuations
+    setup = replace(setup, estimator=_estimator(setup, options, calls // setup.n_continuations, sample=sample))
+    left = calls - _most_calls(setup)
     repeats = min(setup.n_repeats, left)
     regenerations = min(setup.n_regenerations, left - repeats)
     if repeats < setup.n_repeats or regenerations < setup.n_regenerations:
         missing = setup.n_repeats + setup.n_regenerations - repeats - regenerations
         notes.append(f"{missing} checks and regenerations left out, to keep the budget of {calls} calls")
-    return replace(setup, estimator=designed, n_repeats=repeats, n_regenerations=regenerations, notes=tuple(notes))
+    return replace(setup, n_repeats=repeats, n_regenerations=regenerations, notes=tuple(notes))
+
+
+def _most_calls(setup: Setup) -> int:
+    """Of the estimate alone."""
+    gates = gate_calls(setup.n_direct) if isinstance(setup.estimator, Screened | PathGradients) else 0
+    return (setup.estimator.n_masks(len(setup.columns)) + gates) * setup.n_continuations
 
 
 def _within_tokens(setup: Setup, options: Options) -> Setup:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -268,13 +268,15 @@ class Estimator(Protocol):
     """Which subsets to measure and how to turn their values into effects.
 
     ``n_masks(n_segments)`` is the most masks it asks for, the all-kept and all-removed rows included; ``ablations`` are
-    those it measures in any case, for who wants to read more off them.
+    those it measures in any case, in its ``fidelity``, for who wants to read more off them.
     """
 
     @property
     def name(self) -> str: ...
     @property
     def estimand(self) -> str: ...
+    @property
+    def fidelity(self) -> Literal["exact", "hidden"]: ...
     def n_masks(self, n_segments: int) -> int: ...
     def ablations(self, value: ValueFunction, *, seed: int = 0) -> MaskArray: ...
     def estimate(self, value: ValueFunction, *, seed: int = 0) -> Estimate: ...

@@ -218,7 +218,8 @@ class Estimate:
     ``high`` and ``error`` (the standard error, with ``dof`` degrees of freedom) are NaN. ``decisive`` says that
     verdicts may be drawn, from exact effects or valid intervals. ``drops`` is NaN where single deletion was not
     measured. ``n_unfit`` masks were drawn but not measured, since their prompt exceeds the model's window; where that
-    changed what is estimated, ``estimand`` names it.
+    changed what is estimated, ``estimand`` names it. ``tied`` are segments that were only removed together: each has the
+    effect of all.
     """
 
     effects: FloatArray
@@ -237,7 +238,7 @@ class Estimate:
     pairs: tuple[Pair, ...] = ()
     groups: tuple[RedundancyGroup, ...] = ()
     agreement: FloatArray | None = None
-    resolution: tuple[str, ...] = ()
+    tied: tuple[tuple[int, ...], ...] = ()
     partial: bool = False
 
     def __post_init__(self) -> None:

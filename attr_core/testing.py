@@ -182,6 +182,7 @@ class ScreenedGame:
     name: str = "ScreenedGame"
     unit: str = "nats"
     knows_right: bool = False
+    max_kept: float = np.inf
     measured: list[tuple[bool, ...]] = field(default_factory=list)
     hid: list[tuple[bool, ...]] = field(default_factory=list)
     n_gates: int = 0
@@ -191,7 +192,7 @@ class ScreenedGame:
         return np.ones(self.n_targets)
 
     def fits(self, masks: MaskArray) -> MaskArray:
-        return np.ones(len(masks), dtype=np.bool_)
+        return np.asarray(masks.sum(axis=1) <= self.max_kept, dtype=np.bool_)
 
     def exact(self, masks: MaskArray) -> FloatArray:
         self.measured.extend(tuple(bool(kept) for kept in mask) for mask in masks)

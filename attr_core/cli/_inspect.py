@@ -68,8 +68,13 @@ def inspect(
     estimator: Annotated[
         str | None,
         typer.Option(
-            help="banzhaf, shapley, debiased-lasso, context-cite or leave-one-out; default by number of segments."
+            help="screened, path-gradients, banzhaf, shapley, debiased-lasso, context-cite or leave-one-out; "
+            "default by number of segments and engine."
         ),
+    ] = None,
+    screen_with: Annotated[
+        str | None,
+        typer.Option("--screen-with", help="A smaller local model that finds who matters, e.g. hf:MODEL."),
     ] = None,
     granularity: Annotated[
         str | None,
@@ -120,6 +125,7 @@ def inspect(
         "engine": _engine(engine, yes),
         "algorithm": algorithm,
         "estimator": estimator,
+        "screen_with": _engine(screen_with, yes) if screen_with else None,
         "step": step,
         "claims": [number - 1 for number in claim] if claim else None,
         "spans": span or [],

@@ -8,7 +8,7 @@ from typing import Any
 
 from attr_core.engines._tokens import n_alike
 
-LEAST_SHARED = 1 / 4
+LEAST_SHARED = 1 / 8
 """Share of a prompt's and the continuation's tokens that must be held for it to leave its batch."""
 
 LEAST_SAVED = 1 / 8
@@ -69,7 +69,9 @@ def share(rows: Sequence[Row], held: Row, terms: Terms, *, is_wanted: bool = Tru
         return best
     kept, alike_kept = found
     n_new = len(rows[kept]) - 1 - alike[kept]
-    other = _sharing(rows, alike_kept, kept, len(rows[kept]), terms)
+    if n_new <= 0:
+        return best  # it is held
+    other = _sharing(rows, [min(n, len(rows[kept]) - 1) for n in alike_kept], kept, len(rows[kept]), terms)
     forgotten = len(held) - alike[kept] if is_wanted else 0
     other_cost = _cost(rows, other, terms) + n_new + terms.pass_tokens * -(-n_new // terms.max_tokens) + forgotten
     return other if other.shared and other_cost <= (1 - LEAST_SAVED) * cost else best
@@ -77,13 +79,15 @@ def share(rows: Sequence[Row], held: Row, terms: Terms, *, is_wanted: bool = Tru
 
 def _most_alike(rows: Sequence[Row], alike_held: Sequence[int], held: Row) -> tuple[int, list[int]] | None:
     """The row whose holding saves most against forwarding each row whole, and how many tokens each shares with it."""
-    best, found = 0, None
-    # The longest first: among equals it misses least, and is what most later prompts share.
-    for kept, alike in sorted(_alike(rows), key=lambda one: -len(rows[one[0]])):
-        saved = sum(alike) - 2 * len(rows[kept]) + alike_held[kept] - max(0, len(held) - alike_held[kept])
-        if found is None or saved > best:
-            best, found = saved, (kept, alike)
-    return found if best > 0 else None
+
+    def saved(one: tuple[int, list[int]]) -> tuple[int, int]:
+        kept, alike = one
+        forgotten = max(0, len(held) - alike_held[kept])
+        # Among equals the longest misses least, and is what most later prompts share.
+        return sum(alike) - len(rows[kept]) + alike_held[kept] - forgotten, len(rows[kept])
+
+    best = max(_alike(rows), key=saved)
+    return best if saved(best)[0] > 0 else None
 
 
 def _alike(rows: Sequence[Row]) -> Iterator[tuple[int, list[int]]]:

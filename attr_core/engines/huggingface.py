@@ -184,13 +184,16 @@ class HuggingFaceEngine:
             for n, row in enumerate(rows):
                 self._check_fits(n, len(row), f"{len(ids)} of the response", len(ids))
             lengths = [len(row) + len(ids) for row in rows]
-            scores: dict[int, TokenScores] = {}
+            with translated(self._model.name, memory="hidden_memory"):
+                found = self._score_shared(rows, ids)
+            rest = [n for n in range(len(rows)) if n not in found]
             with translated(self._model.name):
                 n_max = self._model.forward.rows_at_once(len(ids))
-                for batch in self._batches(lengths, n_max):
+                for places in self._batches([lengths[n] for n in rest], n_max):
+                    batch = [rest[place] for place in places]
                     logprobs = self._model.forward.score([rows[n] for n in batch], ids)
-                    scores |= {n: TokenScores(row, offsets, lengths[n]) for n, row in zip(batch, logprobs, strict=True)}
-        return [scores[n] for n in range(len(prompts))]
+                    found |= {n: (row, lengths[n]) for n, row in zip(batch, logprobs, strict=True)}
+        return [TokenScores(logprobs, offsets, n) for logprobs, n in map(found.__getitem__, range(len(rows)))]
 
     def score_hidden(
         self, prompt: Prompt, segments: Sequence[Segment], masks: MaskArray, continuation: str
@@ -322,6 +325,37 @@ class HuggingFaceEngine:
                         wanted = Sampling(n_tokens, sampling.temperature, sampling.seed, stop)
                         completions |= self._generate(members, rows, wanted)
         return [completions[n] for n in range(len(prompts))]
+
+    def _score_shared(
+        self, rows: Sequence[Sequence[int]], continuation: Sequence[int]
+    ) -> dict[int, tuple[FloatArray, int]]:
+        """Log-probabilities and tokens forwarded of the rows that are cheaper behind a beginning forwarded once."""
+        from attr_core.engines._rests import score_rests
+        from attr_core.engines._shared import Terms, share
+
+        n_read, forward = len(continuation), self._model.forward
+        held = vars(self).get("_prefix")  # not made where nothing is shared: not every model can
+        if held is None and len(rows) == 1:
+            return {}
+        terms = Terms(
+            n_read,
+            max_tokens=self._packed,
+            pass_tokens=self._packed // 16,
+            padded=lambda lengths: self._batches(lengths, forward.rows_at_once(n_read)),
+            fits=lambda n_tokens, n_rows, n_held: (
+                self._is_exact_on_cache and self._prefix.fits(1, n_tokens, n_held, n_read=n_read * n_rows)
+            ),
+        )
+        sharing = share(rows, held.held, terms, is_wanted=held.is_wanted) if held else share(rows, (), terms)
+        if held is not None:
+            held.is_wanted = bool(sharing.shared)
+        return score_rests(self._prefix, rows, continuation, sharing) if sharing.shared else {}
+
+    @cached_property
+    def _is_exact_on_cache(self) -> bool:
+        from attr_core.engines._shared import is_position_fixed
+
+        return Capability.SCORE_HIDDEN in self.capabilities and is_position_fixed(self._model.config)
 
     def _generate(self, batch: list[int], rows: Sequence[list[int]], sampling: Sampling) -> dict[int, Completion]:
         made = self._model.forward.generate(

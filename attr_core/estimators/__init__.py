@@ -10,12 +10,13 @@ from attr_core.estimators.context_cite import ContextCite
 from attr_core.estimators.debiased_lasso import DebiasedLasso
 from attr_core.estimators.leave_one_out import LeaveOneOut
 from attr_core.estimators.path_gradients import PathGradients
-from attr_core.estimators.screened import Screened
+from attr_core.estimators.screened import MIN_AGREEMENT, Screened
 from attr_core.estimators.shapley import Shapley
 from attr_core.protocols import Estimator
 
 __all__ = [
     "ESTIMATORS",
+    "MIN_AGREEMENT",
     "Banzhaf",
     "ContextCite",
     "DebiasedLasso",

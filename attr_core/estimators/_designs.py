@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attr_core.errors import ConfigurationError, MissingCapabilityError
+from attr_core.errors import ConfigurationError, ContextTooLongError, MissingCapabilityError
 from attr_core.protocols import ScreenedValue, ValueFunction
 from attr_core.results import FloatArray, MaskArray
 
@@ -87,6 +87,20 @@ def screened(value: ValueFunction, *, by: str) -> ScreenedValue:
         f"{by} needs hidden masks and gradients, which {value.name} does not offer on this engine; use hf:MODEL, or "
         "debiased-lasso"
     )
+
+
+def check_whole_fits(value: ValueFunction, *, by: str) -> None:
+    """See that the full prompt can be measured.
+
+    Raises
+    ------
+    ContextTooLongError
+        It exceeds the model's window.
+    """
+    if not value.fits(kept(value.n_segments))[0]:
+        raise ContextTooLongError(
+            f"{by} needs the full prompt, which exceeds the model's window; use debiased-lasso, or a larger window"
+        )
 
 
 def leading_drops(value: ValueFunction, full: FloatArray, effects: FloatArray, *, n_leading: int) -> FloatArray:

@@ -11,13 +11,16 @@ from scipy import stats
 from attr_core.estimators._kriging import centred
 from attr_core.results import FloatArray, MaskArray, Pair, RedundancyGroup
 
-__all__ = ["LEADING", "NEEDLESS", "find_pairs", "members_of", "redundant"]
+__all__ = ["LEADING", "MOST_ALONE", "NEEDLESS", "find_pairs", "members_of", "pair_columns", "redundant"]
 
 LEADING = 6
 """Segments of each target, by size of effect, whose pairs are looked at."""
 
 PAIR_LEVEL = 0.01
 """Largest p-value of a pair, adjusted over the target's pairs."""
+
+MOST_ALONE = 0.5
+"""Largest single drop of a member of a redundancy group, over the joint drop: the others must do without it."""
 
 NEEDLESS = 0.2
 """A group's joint drop must exceed the sum of its members' by this share of it, and by the floor."""
@@ -40,12 +43,11 @@ def find_pairs(masks: MaskArray, missed: FloatArray, effects: FloatArray, *, tar
         Row number, for the result.
     floor : float
     """
-    signs = centred(masks)
     leading = sorted(np.argsort(-np.abs(effects), kind="stable")[:LEADING].tolist())
     found = list(combinations(leading, 2))
     if not found or len(missed) < 3:
         return []
-    products = np.column_stack([signs[:, first] * signs[:, second] for first, second in found])
+    products = pair_columns(masks, found)
     terms = 16 * products * missed[:, None]
     size = terms.mean(axis=0)
     error = np.maximum(terms.std(axis=0, ddof=1) / np.sqrt(len(missed)), np.finfo(np.float64).tiny)
@@ -56,6 +58,14 @@ def find_pairs(masks: MaskArray, missed: FloatArray, effects: FloatArray, *, tar
         for n, (first, second) in enumerate(found)
         if adjusted[n] <= PAIR_LEVEL and abs(size[n]) >= floor and _helps(products[:, n], missed)
     ]
+
+
+def pair_columns(masks: MaskArray, pairs: Sequence[tuple[int, int]]) -> FloatArray:
+    """+1/4 where both or neither are kept, else -1/4 ``(n_masks, n_pairs)``: a coefficient is the pair's effect."""
+    signs = centred(masks)
+    return np.column_stack(
+        [np.zeros((len(masks), 0)), *(signs[:, first] * signs[:, second] for first, second in pairs)]
+    )
 
 
 def _helps(column: FloatArray, missed: FloatArray) -> bool:
@@ -81,7 +91,10 @@ def members_of(alike: Iterable[Sequence[int]], pairs: Iterable[Pair]) -> list[tu
 def redundant(
     members: tuple[int, ...], joint: FloatArray, singles: FloatArray, *, floor: float
 ) -> list[RedundancyGroup]:
-    """The targets for which deleting all members takes more than their single drops add up to.
+    """The targets for which deleting all members takes more than their single drops add up to, and none carries most.
+
+    A fact and its rival ("opened in 1997", "opened in 1979") share words, so that deleting both takes more than the sum
+    too; but there one of them alone carries most of it.
 
     Parameters
     ----------
@@ -95,4 +108,5 @@ def redundant(
         RedundancyGroup(members, target, float(joint[target]), float(summed[target]))
         for target in range(len(joint))
         if joint[target] - summed[target] > max(floor, NEEDLESS * abs(joint[target]))
+        and singles[target].max(initial=0.0) <= MOST_ALONE * joint[target]
     ]

@@ -46,10 +46,13 @@ def spread_over(prior: FloatArray, *, share: float = 0.5) -> FloatArray:
     return alike if size.sum() == 0 else (1 - share) * alike + share * size / size.sum()
 
 
-def fit_towards(prior: FloatArray, masks: MaskArray, values: FloatArray) -> Surrogate:
+def fit_towards(
+    prior: FloatArray, masks: MaskArray, values: FloatArray, *, pairs: FloatArray | None = None
+) -> Surrogate:
     """Effects of balanced random subsets on ``values`` ``(n_masks,)``, shrunk towards a multiple of ``prior``.
 
-    The multiple is fitted, the strength of the shrinkage is the one whose leave-one-out error is smallest.
+    The multiple is fitted, the strength of the shrinkage is the one whose leave-one-out error is smallest. ``pairs``
+    ``(n_masks, n_pairs)`` are further columns, fitted without shrinkage, so that what they explain is no noise.
 
     References
     ----------
@@ -58,14 +61,15 @@ def fit_towards(prior: FloatArray, masks: MaskArray, values: FloatArray) -> Surr
     signs = centred(masks)
     shares = spread_over(prior)
     along = signs @ prior
-    drift = np.ones((len(values), 1)) if np.ptp(along) == 0 else np.column_stack([np.ones(len(values)), along])
+    extra = np.zeros((len(values), 0)) if pairs is None else pairs
+    drift = np.column_stack([np.ones(len(values)), extra, *([along] if np.ptp(along) else [])])
     kernel = (signs * shares) @ signs.T
     scale = float(np.mean(np.diag(kernel))) or 1.0
     fits = [_krige(kernel, drift, values, noise=ratio * scale) for ratio in RATIOS]
     weights, missed, coefficients = min(fits, key=lambda fit: float(np.mean(fit[1] ** 2)))
     effects = shares * (signs.T @ weights)
-    if len(coefficients) > 1:
-        effects = effects + coefficients[1] * prior
+    if np.ptp(along):
+        effects = effects + coefficients[-1] * prior
     corrections = 4 * signs * missed[:, None]
     return Surrogate(
         effects=effects,

@@ -16,10 +16,11 @@ __all__ = ["Ledger"]
 
 @dataclass(slots=True, eq=False)
 class Ledger:
-    """Subsets that were deleted, what they gave, and what that took."""
+    """Subsets that were deleted, what they gave, and what that took; ``full`` and ``hidden_full`` are v(all)."""
 
     screen: ScreenedValue
     full: FloatArray
+    hidden_full: FloatArray
     masks: MaskArray
     exact: FloatArray
     hidden: FloatArray
@@ -29,7 +30,15 @@ class Ledger:
     @classmethod
     def opened(cls, screen: ScreenedValue, full: FloatArray) -> Ledger:
         nothing = np.zeros((0, screen.n_targets))
-        return cls(screen, full, np.zeros((0, screen.n_segments), dtype=np.bool_), nothing, nothing)
+        everything = np.ones((1, screen.n_segments), dtype=np.bool_)
+        return cls(
+            screen,
+            full,
+            screen.hidden(everything)[0],
+            np.zeros((0, screen.n_segments), dtype=np.bool_),
+            nothing,
+            nothing,
+        )
 
     def has(self, mask: MaskArray) -> bool:
         return bool((self.masks == mask).all(axis=1).any())
@@ -39,7 +48,7 @@ class Ledger:
 
     def hidden_drops(self, masks: MaskArray) -> FloatArray:
         """v(all) less what is left, ``(n_masks, n_targets)``."""
-        return self.full - self.screen.hidden(masks)
+        return self.hidden_full - self.screen.hidden(masks)
 
     def delete(self, masks: MaskArray, *, random: bool = False) -> FloatArray:
         """Measure both ways; the exact drops ``(n_masks, n_targets)``."""
@@ -52,9 +61,11 @@ class Ledger:
         return np.asarray(self.full - exact)
 
     def confirmed(self, look: Look, target: int) -> Confirmed:
-        full = self.full[target]
-        rows = look.players.rows(self.masks)
-        return Confirmed(rows, exact=self.exact[:, target] - full, hidden=self.hidden[:, target] - full)
+        return Confirmed(
+            look.players.rows(self.masks),
+            exact=self.exact[:, target] - self.full[target],
+            hidden=self.hidden[:, target] - self.hidden_full[target],
+        )
 
     def drops(self) -> FloatArray:
         """Of single deletions ``(n_targets, n_segments)``, NaN where none was made."""

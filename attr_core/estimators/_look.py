@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from attr_core.estimators._interactions import find_pairs
-from attr_core.estimators._kriging import Surrogate
+from attr_core.estimators._interactions import find_pairs, pair_columns
+from attr_core.estimators._kriging import Surrogate, fit_towards
 from attr_core.estimators._players import Players
 from attr_core.results import FloatArray, MaskArray, Pair
 from attr_core.verdicts import margins
@@ -25,7 +26,24 @@ class Look:
     rows: MaskArray
     values: FloatArray
     fits: tuple[Surrogate, ...]
+    pairs: tuple[Pair, ...]
     floor: float
+
+    @classmethod
+    def at(cls, players: Players, rows: MaskArray, values: FloatArray, prior: FloatArray, *, floor: float) -> Look:
+        """Fit each target, shrunk towards its row of ``prior`` ``(n_targets, n_segments)``; again with its pairs."""
+        fits: list[Surrogate] = []
+        pairs: list[Pair] = []
+        for target, (towards, column) in enumerate(zip(players.summed(prior), values.T, strict=True)):
+            fit = fit_towards(towards, rows, column)
+            delta = float(margins(fit.effects[None], floor=floor)[0])
+            found = find_pairs(rows, fit.missed, fit.effects, target=target, floor=delta)
+            if found:
+                columns = pair_columns(rows, [(pair.first, pair.second) for pair in found])
+                fit = fit_towards(towards, rows, column, pairs=columns)
+            fits.append(fit)
+            pairs += found
+        return cls(players, rows, values, tuple(fits), tuple(_of_segments(pairs, players)), floor)
 
     @property
     def effects(self) -> FloatArray:
@@ -38,21 +56,6 @@ class Look:
     @property
     def delta(self) -> FloatArray:
         return margins(self.effects, floor=self.floor)
-
-    @property
-    def pairs(self) -> list[Pair]:
-        """In columns of segments; only of players that are one segment."""
-        found = [
-            pair
-            for target, fit in enumerate(self.fits)
-            for pair in find_pairs(self.rows, fit.missed, fit.effects, target=target, floor=float(self.delta[target]))
-        ]
-        members = self.players.members
-        return [
-            replace(pair, first=members[pair.first][0], second=members[pair.second][0])
-            for pair in found
-            if len(members[pair.first]) == len(members[pair.second]) == 1
-        ]
 
     def half_width(self, level: float) -> FloatArray:
         """Of the sampling interval of the hidden effects."""
@@ -85,3 +88,13 @@ class Look:
             if beyond[target, place] > 0 or place == 0
         ]
         return list(dict.fromkeys(column for *_, column in sorted(found)))
+
+
+def _of_segments(pairs: Iterable[Pair], players: Players) -> list[Pair]:
+    """In columns of segments; only of players that are one segment."""
+    members = players.members
+    return [
+        replace(pair, first=members[pair.first][0], second=members[pair.second][0])
+        for pair in pairs
+        if len(members[pair.first]) == len(members[pair.second]) == 1
+    ]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attr_core.results import FloatArray, MaskArray
 
@@ -26,12 +27,17 @@ class Players:
         """How many."""
         return len(self.members)
 
+    @property
+    def owner(self) -> NDArray[np.int64]:
+        """Each segment's player ``(n_segments,)``."""
+        owner = np.zeros(sum(map(len, self.members)), dtype=np.int64)
+        for player, columns in enumerate(self.members):
+            owner[list(columns)] = player
+        return owner
+
     def masks(self, rows: MaskArray) -> MaskArray:
         """Masks over segments ``(n_masks, n_segments)`` from masks over players."""
-        masks = np.zeros((len(rows), sum(map(len, self.members))), dtype=np.bool_)
-        for player, columns in enumerate(self.members):
-            masks[:, list(columns)] = rows[:, [player]]
-        return masks
+        return np.asarray(rows[:, self.owner], dtype=np.bool_)
 
     def rows(self, masks: MaskArray) -> MaskArray:
         """Masks over players from masks over segments that keep or remove each as one."""
@@ -39,14 +45,11 @@ class Players:
 
     def summed(self, values: FloatArray) -> FloatArray:
         """Of each player's segments, along the last axis."""
-        return np.stack([values[..., list(columns)].sum(axis=-1) for columns in self.members], axis=-1)
+        return np.asarray(values @ (self.owner[:, None] == np.arange(self.n)).astype(np.float64))
 
     def spread(self, values: FloatArray) -> FloatArray:
         """Each segment has its player's value, along the last axis."""
-        owner = np.zeros(sum(map(len, self.members)), dtype=np.int64)
-        for player, columns in enumerate(self.members):
-            owner[list(columns)] = player
-        return np.asarray(values[..., owner])
+        return np.asarray(values[..., self.owner])
 
     def without(self, players: Iterable[int]) -> Players:
         """With those players' segments each on its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class Banzhaf:
 
     name: ClassVar[str] = "Banzhaf"
     estimand: ClassVar[str] = "banzhaf"
+    fidelity: ClassVar[Literal["exact", "hidden"]] = "exact"
 
     def n_masks(self, n_segments: int) -> int:
         """2**n_segments; more than 16 segments are an error."""

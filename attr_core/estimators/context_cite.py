@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class ContextCite:
 
     name: ClassVar[str] = "ContextCite"
     estimand: ClassVar[str] = "banzhaf, shrunk"
+    fidelity: ClassVar[Literal["exact", "hidden"]] = "exact"
 
     def __post_init__(self) -> None:
         if self.n_ablations < 2 or self.alpha <= 0 or not 0 < self.keep_probability < 1 or self.n_drops < 0:

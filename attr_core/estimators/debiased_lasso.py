@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,7 @@ class DebiasedLasso:
 
     name: ClassVar[str] = "DebiasedLasso"
     estimand: ClassVar[str] = "banzhaf"
+    fidelity: ClassVar[Literal["exact", "hidden"]] = "exact"
 
     def __post_init__(self) -> None:
         if self.n_ablations is not None and self.n_ablations < 2 * N_FOLDS:

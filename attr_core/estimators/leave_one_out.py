@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class LeaveOneOut:
 
     name: ClassVar[str] = "LeaveOneOut"
     estimand: ClassVar[str] = "drop"
+    fidelity: ClassVar[Literal["exact", "hidden"]] = "exact"
 
     def n_masks(self, n_segments: int) -> int:
         """One per segment, all kept, all removed."""

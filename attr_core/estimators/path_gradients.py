@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from attr_core.errors import ConfigurationError
-from attr_core.estimators._designs import screened
+from attr_core.estimators._designs import check_whole_fits, screened
 from attr_core.protocols import ValueFunction
 from attr_core.results import Estimate, FloatArray, MaskArray
 
-__all__ = ["GATES", "PathGradients", "path_effects"]
+__all__ = ["GATES", "PathGradients", "equal_gates", "path_effects"]
 
 GATES = (0.5, 0.06, 0.015)
 """Points of the path: the answer of small models starts to fall where a segment's attention is cut to a tenth."""
@@ -38,6 +38,8 @@ class PathGradients:
     ------
     MissingCapabilityError
         From ``estimate``: the value function offers no gradients.
+    ContextTooLongError
+        From ``estimate``: the full prompt exceeds the model's window.
 
     References
     ----------
@@ -56,6 +58,7 @@ class PathGradients:
 
     name: ClassVar[str] = "PathGradients"
     estimand: ClassVar[str] = "aumann-shapley of attention gates"
+    fidelity: ClassVar[Literal["exact", "hidden"]] = "hidden"
 
     def __post_init__(self) -> None:
         inside = all(0 < gate <= 1 for gate in self.gates)
@@ -72,7 +75,9 @@ class PathGradients:
 
     def estimate(self, value: ValueFunction, *, seed: int = 0) -> Estimate:
         """Differentiate at each gate; ``seed`` changes nothing."""
-        gradients = screened(value, by=self.name).gradients(equal_gates(self.gates, value.n_segments))
+        screen = screened(value, by=self.name)
+        check_whole_fits(value, by=self.name)
+        gradients = screen.gradients(equal_gates(self.gates, value.n_segments))
         effects = path_effects(gradients, self.gates)
         unsampled = np.full_like(effects, np.nan)
         return Estimate(

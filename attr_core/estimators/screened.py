@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from attr_core.errors import ConfigurationError, ContextTooLongError
-from attr_core.estimators._designs import balanced, kept, screened
+from attr_core.errors import ConfigurationError
+from attr_core.estimators._designs import balanced, check_whole_fits, kept, removed, screened
 from attr_core.estimators._interactions import members_of, redundant
-from attr_core.estimators._kriging import fit_towards
 from attr_core.estimators._ledger import Ledger
 from attr_core.estimators._look import Look
 from attr_core.estimators._players import Players, tied
@@ -38,6 +37,12 @@ EXACT_ROUND = 4
 
 ENOUGH = 16
 """Exact random masks that make an interval valid even where hiding says little about deleting."""
+
+MAX_LEADERS = 12
+"""Leading segments, over all targets, that are deleted alone."""
+
+MAX_MEMBERS = 6
+"""Most members of a group that is looked at: more are a header, not a fact that is told twice."""
 
 MAX_GROUPS = 2
 """Redundancy candidates that are deleted, one by one and together."""
@@ -75,7 +80,7 @@ class Screened:
     exact_tokens : int, default 2400
         Tokens that deletions may forward, per distinct continuation; the first deletion is made whatever it takes.
     max_exact : int, default 64
-        Most random subsets that are deleted where the agreement is low.
+        Most random subsets that are deleted; more than ``exact_tokens`` allows only where the agreement is low.
     n_drops : int, default 3
         Leading segments of each target whose single deletion is measured, as far as ``exact_tokens`` goes.
     level : float, default 0.95
@@ -109,16 +114,26 @@ class Screened:
 
     name: ClassVar[str] = "Screened"
     estimand: ClassVar[str] = "banzhaf"
+    fidelity: ClassVar[Literal["exact", "hidden"]] = "hidden"
 
     def __post_init__(self) -> None:
-        if self.n_hidden < 3 * ROUND or self.exact_tokens < 0 or self.max_exact < 0 or self.n_drops < 0:
-            raise ConfigurationError(f"{self} cannot be fitted; give n_hidden >= {3 * ROUND} and no negative number")
+        if self.n_hidden < 3 * ROUND or self.exact_tokens < 0 or self.max_exact < 0 or self.n_drops < 1:
+            raise ConfigurationError(
+                f"{self} cannot be fitted; give n_hidden >= {3 * ROUND}, n_drops >= 1, none below 0"
+            )
         if not 0 < self.level < 1:
             raise ConfigurationError(f"level {self.level} is no coverage; give one between 0 and 1")
 
     def n_masks(self, n_segments: int) -> int:
-        """At most: hidden and deleted subsets, the two plain rows, leading segments and groups."""
-        return self.n_hidden + self.max_exact + 2 + (n_segments if self.n_drops else 0) + 2 * MAX_GROUPS * n_segments
+        """At most: hidden subsets (twice, where tied segments turn out to matter), and what is deleted, hidden too."""
+        return 2 * self.n_hidden + 3 + self.most_deleted(n_segments) + self._most_checked(n_segments)
+
+    def most_deleted(self, n_segments: int) -> int:
+        """At most: random subsets, leading segments, groups and their members."""
+        return self.max_exact + self._most_checked(n_segments)
+
+    def _most_checked(self, n_segments: int) -> int:
+        return min(n_segments, MAX_LEADERS) + MAX_GROUPS * (1 + min(n_segments, MAX_MEMBERS))
 
     def ablations(self, value: ValueFunction, *, seed: int = 0) -> MaskArray:
         """The masks of the first look, which are hidden."""
@@ -130,9 +145,8 @@ class Screened:
         """Screen with masks drawn from ``seed``, then confirm."""
         screen = screened(value, by=self.name)
         n = screen.n_segments
-        if not screen.fits(kept(n))[0]:
-            raise ContextTooLongError("the full prompt exceeds the model's window; use debiased-lasso, or a larger one")
-        full = screen.exact(kept(n))[0]
+        check_whole_fits(screen, by=self.name)
+        full, _ = screen.exact(np.concatenate([kept(n), removed(n)]))
         prior = path_effects(screen.gradients(equal_gates(GATES, n)), GATES)
         look = self._look(screen, prior, seed)
         ledger = Ledger.opened(screen, full)
@@ -145,7 +159,7 @@ class Screened:
         """Stage 2; once more with whoever was tied and turns out to matter."""
         players = tied(screen.n_segments, screen.alike)
         size = np.abs(players.summed(prior))
-        players = players.without(_tied_among(players, size >= MATTERS * size.max(axis=1, keepdims=True)))
+        players = players.without(_tied_among(players, size >= MATTERS * size.max(axis=1, keepdims=True, initial=0)))
         look = self._hide(screen, players, prior, seed)
         beyond = np.abs(look.effects) + look.half_width(self.level) > look.delta[:, None]
         matter = _tied_among(players, beyond & (np.abs(look.effects) > MATTERS * look.delta[:, None]))
@@ -160,8 +174,7 @@ class Screened:
         while True:
             new = balanced(ROUND if len(rows) else 2 * ROUND, players.n, rng)
             rows, values = np.concatenate([rows, new]), np.concatenate([values, screen.hidden(players.masks(new))])
-            fits = tuple(fit_towards(p, rows, v) for p, v in zip(players.summed(prior), values.T, strict=True))
-            look = Look(players, rows, values, fits, floor=screen.floor)
+            look = Look.at(players, rows, values, prior, floor=screen.floor)
             now = look.verdicts(look.effects, look.half_width(self.level))
             if (before is not None and np.array_equal(now, before)) or len(rows) + ROUND > self.n_hidden:
                 return look
@@ -173,7 +186,8 @@ class Screened:
         candidates = members_of(ledger.screen.alike, look.pairs)
         single = {columns[0] for columns in look.players.members if len(columns) == 1}
         size = {members: look.weight(members) for members in candidates if single.issuperset(members)}
-        for members in sorted((one for one in size if size[one] > 1), key=lambda one: -size[one])[:MAX_GROUPS]:
+        worth = [one for one in size if size[one] > 1 and len(one) <= MAX_MEMBERS]
+        for members in sorted(worth, key=lambda one: -size[one])[:MAX_GROUPS]:
             masks = _without(ledger.screen.n_segments, [members, *((column,) for column in members)])
             if redundant(members, *_joint_and_singles(ledger.hidden_drops(masks)), floor=ledger.screen.floor):
                 drops = ledger.delete(masks)
@@ -182,7 +196,7 @@ class Screened:
 
     def _delete_leaders(self, look: Look, ledger: Ledger) -> None:
         """Single deletions of leading segments, the most telling first; one whatever it takes."""
-        for column in look.leaders(self.n_drops):
+        for column in look.leaders(self.n_drops)[:MAX_LEADERS]:
             [mask] = _without(ledger.screen.n_segments, [(column,)])
             if not ledger.has(mask) and (not len(ledger.masks) or ledger.affords(mask[None], self.exact_tokens)):
                 ledger.delete(mask[None])
@@ -206,8 +220,8 @@ class Screened:
             low = any(one.agreement < MIN_AGREEMENT for one in transfers)
             settled = before is not None and np.array_equal(now, before)
             new = masks[ledger.n_random : ledger.n_random + EXACT_ROUND]
-            most = min(self.max_exact, len(masks)) if low else len(masks)
             affordable = ledger.affords(new, self.exact_tokens) or low
+            most = min(self.max_exact, len(masks))
             if (settled and not low) or not affordable or ledger.n_random + len(new) > most or not len(new):
                 return transfers
             ledger.delete(new, random=True)
@@ -222,7 +236,6 @@ class Screened:
         if ledger.n_random < ENOUGH:
             error[agreement < MIN_AGREEMENT] = half_width[agreement < MIN_AGREEMENT] = np.nan
         spread = look.players.spread
-        tied_columns = {column for columns in look.players.members if len(columns) > 1 for column in columns}
         return Estimate(
             effects=spread(effects),
             low=spread(effects - half_width),
@@ -235,12 +248,10 @@ class Screened:
             n_masks=len(look.rows) + len(ledger.masks) + 2,
             level=self.level,
             fit=held_out_fit(look.values - look.missed, look.values),
-            pairs=tuple(look.pairs),
+            pairs=look.pairs,
             groups=tuple(groups),
             agreement=agreement,
-            resolution=tuple(
-                "group" if column in tied_columns else "individual" for column in range(ledger.screen.n_segments)
-            ),
+            tied=tuple(columns for columns in look.players.members if len(columns) > 1),
         )
 
 

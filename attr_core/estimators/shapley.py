@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import comb
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class Shapley:
 
     name: ClassVar[str] = "Shapley"
     estimand: ClassVar[str] = "shapley"
+    fidelity: ClassVar[Literal["exact", "hidden"]] = "exact"
 
     def n_masks(self, n_segments: int) -> int:
         """2**n_segments; more than 16 segments are an error."""

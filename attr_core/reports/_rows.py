@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attr_core.attribution import Attribution
+from attr_core.reports._together import alike_name
 from attr_core.reports._words import cropped, signed, source_name, visible
 from attr_core.results import Verdict
 
@@ -49,6 +50,8 @@ TEXT_WIDTH = 400
 @dataclass(frozen=True, slots=True)
 class Rows:
     """The ``top`` segments of a target, and all that drive or oppose it, from the largest effect down.
+
+    Of those that were removed as one, the first stands for all.
 
     ``origins`` says of segments, by id, where they came from. All targets of an attribution are laid out alike.
     """
@@ -95,7 +98,9 @@ class Rows:
         return max([len("source"), *names])
 
     def _shown(self) -> Iterator[int]:
-        for place, column in enumerate(self.attribution.ranking(self.target)):
+        later = {column for columns in self.attribution.tied for column in columns[1:]}
+        ranking = [column for column in self.attribution.ranking(self.target) if column not in later]
+        for place, column in enumerate(ranking):
             if place < self.top or self._verdict(column) not in (Verdict.NO_EFFECT, Verdict.UNDETERMINED):
                 yield column
 
@@ -121,7 +126,7 @@ class Rows:
     def _source(self, column: int) -> Text:
         """The segment's name; beside where it came from without its group, where there is no room for that."""
         segment = self.attribution.segments[column]
-        origin = self.origins.get(segment.id, "")
+        origin = " ".join(filter(None, (alike_name(self.attribution, column), self.origins.get(segment.id, ""))))
         name, width = source_name(segment, origin), SOURCE_WIDTH
         if origin:
             width = max(ORIGIN_WIDTH - cell_len(origin) - 1, 8)
@@ -130,7 +135,7 @@ class Rows:
 
     def _named(self, column: int) -> str:
         segment = self.attribution.segments[column]
-        origin = self.origins.get(segment.id, "")
+        origin = " ".join(filter(None, (alike_name(self.attribution, column), self.origins.get(segment.id, ""))))
         return f"{cropped(source_name(segment, origin), ORIGIN_WIDTH)} {origin}".rstrip()
 
     def _text(self, column: int) -> str:

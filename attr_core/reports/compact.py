@@ -25,7 +25,9 @@ def compact(attribution: Attribution) -> dict[str, Any]:
         ``claims``: for each its ``text`` and its ``targets`` (its pivots and what was named in it, such as a tool
         call's arguments; where there are none the claim itself). Each target has its ``causes``, the segments with a
         verdict other than no effect or undetermined, the largest effect first, and ``undetermined``, how many segments
-        could not be told. Effects are in ``unit``, rounded to three decimals.
+        could not be told; ``groups`` of segments of which each does without the others, and ``pairs`` that act
+        together, where there are any. ``resolution`` "group" says that a segment was removed with its near-duplicates
+        only. Effects are in ``unit``, rounded to three decimals.
     """
     claims = [
         {"text": claim.text, "targets": [_target(attribution, row) for row in rows]}
@@ -61,7 +63,27 @@ def _target(attribution: Attribution, row: int) -> dict[str, Any]:
             _cause(attribution, row, column) for column in attribution.ranking(row) if str(verdicts[column]) in _CAUSES
         ],
         "undetermined": int(np.count_nonzero(verdicts == Verdict.UNDETERMINED.value)),
+        **_together(attribution, row),
     }
+
+
+def _together(attribution: Attribution, row: int) -> dict[str, Any]:
+    names = [segment.id for segment in attribution.segments]
+    groups = [
+        {
+            "segments": [names[column] for column in group.members],
+            "joint_drop": round(group.joint_drop, 3),
+            "summed_drops": round(group.summed_drops, 3),
+        }
+        for group in attribution.groups
+        if group.target == row
+    ]
+    pairs = [
+        {"segments": [names[pair.first], names[pair.second]], "effect": round(pair.effect, 3)}
+        for pair in attribution.pairs
+        if pair.target == row
+    ]
+    return {**({"groups": groups} if groups else {}), **({"pairs": pairs} if pairs else {})}
 
 
 def _cause(attribution: Attribution, row: int, column: int) -> dict[str, Any]:
@@ -73,4 +95,5 @@ def _cause(attribution: Attribution, row: int, column: int) -> dict[str, Any]:
         "origin": segment.origin,
         "effect": None if math.isnan(effect) else round(effect, 3),
         "verdict": str(attribution.verdicts[row, column]),
+        "resolution": attribution.resolution[column] if attribution.resolution else "individual",
     }

@@ -16,6 +16,7 @@ from rich.text import Text
 from attr_core.attribution import Attribution, probability
 from attr_core.carried import Way, carried
 from attr_core.reports._rows import Rows
+from attr_core.reports._together import together_lines
 from attr_core.reports._ways import way_lines
 from attr_core.reports._words import (
     cropped,
@@ -30,7 +31,7 @@ from attr_core.reports._words import (
     value_name,
     visible,
 )
-from attr_core.results import Cost, PlaceboCheck, Plan, Verdict
+from attr_core.results import Cost, FloatArray, PlaceboCheck, Plan, Verdict
 from attr_core.types import Claim, TargetKind, Trace
 
 __all__ = ["render_attribution", "render_cost", "render_placebos", "render_plan", "visible"]
@@ -289,7 +290,7 @@ def _target(view: _View, row: int, name: str, *, is_brief: bool = False) -> Iter
         yield _indent(Text("no segment has an effect beyond δ", style="dim"), 4)
     elif attribution.segments:
         yield _indent(Rows(attribution, row, view.top, view.origins), 4)
-        for told in way_lines(attribution, view.ways, row):
+        for told in (*together_lines(attribution, row), *way_lines(attribution, view.ways, row)):
             yield _indent(Text(told), 4)
 
 
@@ -336,6 +337,8 @@ def _quality(attribution: Attribution) -> Iterator[str]:
     if attribution.fit is not None and np.isfinite(attribution.fit.r2).any() and np.isfinite(attribution.fit.lds).any():
         r2, lds = np.nanmedian(attribution.fit.r2), np.nanmedian(attribution.fit.lds)
         parts.append(f"held-out fit over {attribution.fit.n_held_out} ablations: R² {r2:.2f}, LDS {lds:.2f} (medians)")
+    if attribution.agreement is not None and np.isfinite(attribution.agreement).any():
+        parts.append(f"hiding stands for deleting by {_shares(attribution.agreement)}")
     if math.isfinite(attribution.noise_floor):
         parts.append(
             f"one prompt scored alone and in a batch differs by {attribution.noise_floor:.1g} {attribution.unit}"
@@ -344,6 +347,14 @@ def _quality(attribution: Attribution) -> Iterator[str]:
         parts.append(f"{attribution.n_unfit} ablations were too long for the window")
     if parts:
         yield "; ".join(parts)
+
+
+def _shares(agreement: FloatArray) -> str:
+    """The least and the largest, as far as they differ."""
+    ends = sorted(
+        {f"{max(value, 0.0):.0%}" for value in (np.nanmin(agreement), np.nanmax(agreement))}, key=lambda s: int(s[:-1])
+    )
+    return " to ".join(ends)
 
 
 def _likely(full: float, closed_book: float) -> str:

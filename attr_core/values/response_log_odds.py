@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attr_core.capabilities import offered
 from attr_core.errors import ContextTooLongError, InputError
 from attr_core.prompt import ablations, count_tokens
-from attr_core.protocols import Capability, ScoringEngine, TailSize, TokenScores
+from attr_core.protocols import Capability, Engine, ScoringEngine, SizesTails, TailSize, TokenScores
 from attr_core.reading import log_odds, tokens_of
 from attr_core.results import FloatArray, MaskArray
 from attr_core.similar import near_duplicates
@@ -31,7 +31,9 @@ class ResponseLogOdds:
     response before it; log-odds are log p - log(1 - p). Unit: nats. A ``direct`` target is read off the whole response,
     so what an earlier claim already says counts as given; a ``total`` one is read off its claim scored alone, with the
     earlier ones cut out.
-    Cost: one scored prompt per mask and distinct continuation; all direct targets share theirs.
+    Cost: one scored prompt per mask and distinct continuation; all direct targets share theirs. Where the engine can
+    hide segments in a cached prompt, the mask that keeps all is measured on that cache, which is the same, and
+    ``hidden`` and ``gradients`` are offered.
 
     Parameters
     ----------
@@ -45,6 +47,8 @@ class ResponseLogOdds:
     targets : sequence of Target, length n_targets
     claims : sequence of Claim
         Where a total target's continuation begins and ends: at the claim that it belongs to.
+    screen : Engine, optional
+        What ``hidden`` and ``gradients`` are measured on instead: a smaller model.
 
     References
     ----------
@@ -67,6 +71,7 @@ class ResponseLogOdds:
         response: str,
         targets: Sequence[Target] = (),
         claims: Sequence[Claim] = (),
+        screen: Engine | None = None,
     ) -> None:
         if not response.strip():
             raise InputError(f"generation {generation.id} has an empty response; nothing can be attributed")
@@ -77,7 +82,8 @@ class ResponseLogOdds:
         self.targets = tuple(targets)
         self._claims = tuple(claims)
         self._scales: FloatArray | None = None
-        if offered(engine) >= SCREENS:
+        self._screen: Any = engine if screen is None else screen
+        if offered(self._screen) >= SCREENS:
             self.hidden: Callable[[MaskArray], FloatArray] = self._hidden
             self.gradients: Callable[[FloatArray], FloatArray] = self._gradients
 
@@ -90,6 +96,7 @@ class ResponseLogOdds:
             response=self._response,
             targets=targets,
             claims=self._claims,
+            screen=self._screen,
         )
 
     @property
@@ -163,9 +170,12 @@ class ResponseLogOdds:
 
     @cached_property
     def _tail_size(self) -> TailSize:
-        engine: Any = self._engine
-        size: TailSize = engine.tail_size(self._generation.prompt, self._segments, self._response)
-        return size
+        if isinstance(self._engine, SizesTails):
+            return self._engine.tail_size(self._generation.prompt, self._segments, self._response)
+        nothing = np.zeros((1, self.n_segments), dtype=np.bool_)
+        least = count_tokens(self._engine, ablations(self._generation, self._segments, nothing)[0])
+        answer = count_tokens(self._engine, Prompt((Message("user", self._response),)))
+        return TailSize(count_tokens(self._engine, self._generation.prompt) - least, least + answer)
 
     def _hidden(self, masks: MaskArray) -> FloatArray:
         """As :meth:`exact`, with removed segments hidden in the full prompt's cache; one tail per mask."""
@@ -186,8 +196,7 @@ class ResponseLogOdds:
             spans = [self._within(self.targets[column]) for column in columns]
             distinct = list(dict.fromkeys(spans))
             asked = [Target(TargetKind.SPAN, start, end, continuation[start:end]) for start, end in distinct]
-            engine: Any = self._engine
-            found = engine.gate_gradients(self._generation.prompt, self._segments, gates, continuation, asked)
+            found = self._screen.gate_gradients(self._generation.prompt, self._segments, gates, continuation, asked)
             for row, scores in zip(slopes, found, strict=True):
                 row[columns] = scores.gradients[[distinct.index(span) for span in spans]]
         return slopes
@@ -200,14 +209,17 @@ class ResponseLogOdds:
                 values[:, column] = _summed(scores, self._tokens_of(target, scores[0]))
         return values
 
-    def tokens(self, masks: MaskArray, claim: Claim | None = None) -> tuple[NDArray[np.int64], FloatArray]:
+    def tokens(
+        self, masks: MaskArray, claim: Claim | None = None, *, hidden: bool = False
+    ) -> tuple[NDArray[np.int64], FloatArray]:
         """Offsets ``(n_tokens, 2)`` into the response and log-probabilities ``(n_masks, n_tokens)``.
 
-        Of the whole response, or of one claim scored without the earlier ones. NaN in rows that do not fit.
+        Of the whole response, or of one claim scored without the earlier ones. NaN in rows that do not fit. With
+        ``hidden``, removed segments are hidden, not deleted.
         """
         fits = self.fits(masks)
         continuation, begins = (self._response, 0) if claim is None else (self._text_of(claim), claim.start)
-        scores = self._score(masks[fits], continuation)
+        scores = (self._score_hidden if hidden else self._score)(masks[fits], continuation)
         if not scores:
             raise ContextTooLongError(
                 f"generation {self._generation.id} does not fit the model's window even without its context; "
@@ -218,11 +230,17 @@ class ResponseLogOdds:
         return scores[0].offsets + begins, logprobs
 
     def _score(self, masks: MaskArray, continuation: str) -> list[TokenScores]:
-        return self._engine.score(ablations(self._generation, self._segments, masks), continuation)
+        """Exact; all kept is read off the cached prompt where there will be one, which saves a pass over all of it."""
+        whole: MaskArray = np.asarray(masks.all(axis=1), dtype=np.bool_)
+        if not whole.any() or self._screen is not self._engine or not hasattr(self, "hidden"):
+            return self._engine.score(ablations(self._generation, self._segments, masks), continuation)
+        cached = iter(self._score_hidden(masks[whole], continuation))
+        deleted = iter(self._engine.score(ablations(self._generation, self._segments, masks[~whole]), continuation))
+        return [next(cached if is_whole else deleted) for is_whole in whole.tolist()]
 
     def _score_hidden(self, masks: MaskArray, continuation: str) -> list[TokenScores]:
-        engine: Any = self._engine
-        found: list[TokenScores] = engine.score_hidden(self._generation.prompt, self._segments, masks, continuation)
+        prompt = self._generation.prompt
+        found: list[TokenScores] = self._screen.score_hidden(prompt, self._segments, masks, continuation)
         return found
 
     def _within(self, target: Target) -> tuple[int, int]:

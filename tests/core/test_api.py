@@ -139,6 +139,10 @@ def test_nothing_but_the_question_gives_an_empty_ranking_and_says_so() -> None:
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
 def test_every_estimator_plans_and_measures_a_prompt_without_context(name: str) -> None:
     trace = Trace.from_messages([{"role": "user", "content": "When did it open?"}], ANSWER)
+    if name in ("path-gradients", "screened"):
+        with pytest.raises(MissingCapabilityError, match="score_hidden"):
+            plan(trace, engine=engine(), estimator=name)
+        return
     assert plan(trace, engine=engine(), estimator=name).calls >= 1
     found = attribute(trace, engine=engine(), estimator=name, db=":memory:")
     assert found.effects.shape == (len(found.targets), 0)

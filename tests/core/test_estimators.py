@@ -18,13 +18,15 @@ from attr_core.estimators import (
     ContextCite,
     DebiasedLasso,
     LeaveOneOut,
+    PathGradients,
+    Screened,
     Shapley,
     estimator_named,
 )
 from attr_core.estimators.context_cite import lasso_effects
 from attr_core.protocols import Estimator
 from attr_core.results import MaskArray
-from attr_core.testing import GameValue
+from attr_core.testing import GameValue, ScreenedGame
 
 FIGURES = json.loads((Path(__file__).parent / "data" / "context_cite_0_0_4.json").read_text())
 WEIGHTS = np.array([[6.0, 0.0, -3.0, 1.5, 0.0], [0.0, 2.0, 0.0, 0.0, -4.0]])
@@ -35,8 +37,13 @@ GAMES = st.integers(1, 4).flatmap(
 )
 
 
-def additive(weights: np.ndarray) -> GameValue:
-    return GameValue(lambda mask: list(weights @ mask - 2.0), weights.shape[1], n_targets=len(weights))
+Game = GameValue | ScreenedGame
+
+
+def additive(weights: np.ndarray, estimator: Estimator | None = None) -> Game:
+    """A game that offers what the estimator needs."""
+    kind = ScreenedGame if isinstance(estimator, PathGradients | Screened) else GameValue
+    return kind(lambda mask: list(weights @ mask - 2.0), weights.shape[1], n_targets=len(weights))
 
 
 @pytest.fixture(params=sorted(ESTIMATORS))
@@ -45,76 +52,83 @@ def estimator(request: pytest.FixtureRequest) -> Estimator:
 
 
 def tolerance(estimator: Estimator) -> float:
-    return 0.05 if isinstance(estimator, ContextCite | DebiasedLasso) else 1e-9
+    return 0.05 if isinstance(estimator, ContextCite | DebiasedLasso | Screened) else 1e-9
 
 
 def test_known_additive_weights_are_recovered(estimator: Estimator) -> None:
-    effects = estimator.estimate(additive(WEIGHTS)).effects
+    effects = estimator.estimate(additive(WEIGHTS, estimator)).effects
     np.testing.assert_allclose(effects, WEIGHTS, atol=tolerance(estimator))
 
 
 def test_a_segment_without_effect_gets_zero(estimator: Estimator) -> None:
-    effects = estimator.estimate(additive(WEIGHTS)).effects
+    effects = estimator.estimate(additive(WEIGHTS, estimator)).effects
     np.testing.assert_allclose(effects[WEIGHTS == 0], 0, atol=tolerance(estimator))
 
 
 def test_permuting_segments_permutes_effects(estimator: Estimator) -> None:
     order = np.array([3, 0, 4, 2, 1])
-    effects = estimator.estimate(additive(WEIGHTS)).effects
-    permuted = estimator.estimate(additive(WEIGHTS[:, order])).effects
+    effects = estimator.estimate(additive(WEIGHTS, estimator)).effects
+    permuted = estimator.estimate(additive(WEIGHTS[:, order], estimator)).effects
     np.testing.assert_allclose(permuted, effects[:, order], atol=2 * tolerance(estimator))
 
 
 def test_drops_are_what_single_deletion_takes_away(estimator: Estimator) -> None:
-    drops = estimator.estimate(additive(WEIGHTS)).drops
+    drops = estimator.estimate(additive(WEIGHTS, estimator)).drops
     measured = np.isfinite(drops)
-    assert measured.any(axis=1).all()
+    assert measured.any(axis=1).all() == (not isinstance(estimator, PathGradients))
     np.testing.assert_allclose(drops[measured], WEIGHTS[measured], atol=1e-9)
 
 
 def test_no_more_masks_are_measured_than_announced(estimator: Estimator) -> None:
-    game = additive(WEIGHTS)
+    game = additive(WEIGHTS, estimator)
     estimate = estimator.estimate(game)
-    assert len(set(game.measured)) <= estimator.n_masks(5)
+    assert len(set(game.measured)) + len(set(getattr(game, "hid", ()))) <= estimator.n_masks(5)
     assert estimate.n_masks <= estimator.n_masks(5)
 
 
 def test_all_kept_and_all_removed_are_always_measured(estimator: Estimator) -> None:
-    game = additive(WEIGHTS)
+    game = additive(WEIGHTS, estimator)
     estimator.estimate(game)
+    if isinstance(estimator, PathGradients):
+        assert not game.measured, "it measures no mask"
+        return
     assert (True,) * 5 in game.measured
     assert (False,) * 5 in game.measured
 
 
 def test_same_seed_same_effects(estimator: Estimator) -> None:
-    first, second = (estimator.estimate(additive(WEIGHTS), seed=7) for _ in range(2))
+    first, second = (estimator.estimate(additive(WEIGHTS, estimator), seed=7) for _ in range(2))
     np.testing.assert_array_equal(first.effects, second.effects)
 
 
 @pytest.mark.parametrize("n_segments", [0, 1, 2])
 def test_few_segments_give_right_answers(estimator: Estimator, n_segments: int) -> None:
     weights = np.array([[10.0, -5.0]])[:, :n_segments]
-    estimate = estimator.estimate(additive(weights))
+    estimate = estimator.estimate(additive(weights, estimator))
     assert estimate.effects.shape == estimate.drops.shape == (1, n_segments)
     np.testing.assert_allclose(estimate.effects, weights, atol=0.05)
 
 
 def test_undefined_is_nan_never_zero(estimator: Estimator) -> None:
-    estimate = estimator.estimate(additive(WEIGHTS))
-    sampled_with_intervals = isinstance(estimator, DebiasedLasso)
+    estimate = estimator.estimate(additive(WEIGHTS, estimator))
+    sampled_with_intervals = isinstance(estimator, DebiasedLasso | Screened)
     assert np.isfinite(estimate.low).all() == np.isfinite(estimate.error).all() == sampled_with_intervals
     assert np.isnan(estimate.low).all() == np.isnan(estimate.error).all() == (not sampled_with_intervals)
 
 
 def test_masks_that_do_not_fit_are_never_measured(estimator: Estimator) -> None:
-    game = additive(WEIGHTS)
+    game = additive(WEIGHTS, estimator)
     game.max_kept = 3
+    if isinstance(estimator, PathGradients | Screened):
+        with pytest.raises(ContextTooLongError, match="debiased-lasso"):
+            estimator.estimate(game)
+        return
     estimator.estimate(game)
     assert max(sum(mask) for mask in game.measured) <= 3
 
 
 def test_results_are_read_only(estimator: Estimator) -> None:
-    estimate = estimator.estimate(additive(WEIGHTS))
+    estimate = estimator.estimate(additive(WEIGHTS, estimator))
     with pytest.raises(ValueError, match="read-only"):
         estimate.effects[0, 0] = 1.0
 
@@ -151,8 +165,9 @@ def test_either_of_two_segments_hides_from_leave_one_out_but_not_from_banzhaf() 
 
 
 def test_exact_effects_and_valid_intervals_decide_and_nothing_else() -> None:
-    decisive = {name for name in ESTIMATORS if estimator_named(name).estimate(additive(WEIGHTS)).decisive}
-    assert decisive == {"banzhaf", "debiased-lasso", "shapley"}
+    named = {name: estimator_named(name) for name in ESTIMATORS}
+    decisive = {name for name, one in named.items() if one.estimate(additive(WEIGHTS, one)).decisive}
+    assert decisive == {"banzhaf", "debiased-lasso", "screened", "shapley"}
 
 
 def sparse_game(n_segments: int, seed: int, **options: float) -> tuple[GameValue, np.ndarray]:
