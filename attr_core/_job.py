@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from attr_core._setup import Options, Setup
-from attr_core.algorithms import LikelihoodAlgorithm
+from attr_core.algorithms import Algorithm
 from attr_core.attribution import Attribution
 from attr_core.cache import Cache
 from attr_core.capture import paused
@@ -47,7 +47,7 @@ class Job:
     def __init__(
         self,
         *,
-        algorithm: str | LikelihoodAlgorithm = "likelihood",
+        algorithm: str | Algorithm = "likelihood",
         budget: Budget = Budget(),
         budget_per_day: Budget = Budget(),
         options: Mapping[str, Any] | None = None,

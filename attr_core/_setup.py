@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attr_core.algorithms import LikelihoodAlgorithm
+from attr_core.algorithms import Algorithm
 from attr_core.pivots import MAX_PIVOTS
 from attr_core.protocols import Engine, Estimator
 from attr_core.results import Budget
@@ -23,7 +23,7 @@ class Options:
     """What the caller chose; see :func:`attr_core.api.attribute`."""
 
     engine: str | Engine | None = None
-    algorithm: str | LikelihoodAlgorithm = "likelihood"
+    algorithm: str | Algorithm = "likelihood"
     estimator: str | Estimator | None = None
     screen_with: str | Engine | None = None
     generation: str | None = None
@@ -44,7 +44,8 @@ class Setup:
 
     ``response`` is what the model wrote, tool calls included; ``columns`` are the segments that can be removed,
     ``totals`` the claims scored on their own, ``spans`` what the caller named and ``values`` what tool calls hold.
-    ``screen`` is another engine that hides segments for this one, if any.
+    ``screen`` is another engine that hides segments for this one, if any; ``expected`` the expected answer, where the
+    algorithm needs it.
     """
 
     trace: Trace
@@ -58,25 +59,30 @@ class Setup:
     values: tuple[Target, ...]
     engine: Engine
     screen: Engine | None
-    algorithm: LikelihoodAlgorithm
+    algorithm: Algorithm
     estimator: Estimator
+    expected: str | None
     n_repeats: int
     n_regenerations: int
     notes: tuple[str, ...]
 
     @property
     def n_continuations(self) -> int:
-        """Texts that each ablation is scored on: the response, and each claim with a total reading."""
-        return 1 + len(self.totals)
+        """Texts that each ablation is scored on: the response, each claim with a total reading, the expected answer."""
+        return 1 + len(self.totals) + (self.expected is not None)
 
     @property
     def n_direct(self) -> int:
         """Most targets that are read off the whole response: pivots are only found by measuring."""
+        if self.expected is not None:
+            return 1
         of_claims = len(self.chosen) * (2 * MAX_PIVOTS + 1) + len(self.values) * 2 * MAX_PIVOTS
         return of_claims + len(self.values) + len(self.spans) + 1
 
     @property
     def likely_direct(self) -> int:
         """How many of them are to be expected."""
+        if self.expected is not None:
+            return 1
         of_claims = len(self.chosen) * LIKELY_PIVOTS + (len(self.chosen) if len(self.chosen) > 1 else 0)
         return of_claims + len(self.values) + len(self.spans) + 1

@@ -10,9 +10,17 @@ from attr_core.errors import BudgetExceededError, ConfigurationError
 from attr_core.estimators import Banzhaf, DebiasedLasso, LeaveOneOut, Screened
 from attr_core.protocols import Capability, Engine, Estimator, ScoringEngine
 from attr_core.types import Claim, Generation, Segment, Target
-from attr_core.values import ResponseLogOdds
+from attr_core.values import ReferenceContrast, ResponseLogOdds
 
-__all__ = ["ALGORITHMS", "DEFAULT_MASKS", "LikelihoodAlgorithm", "algorithm_named", "default_estimator"]
+__all__ = [
+    "ALGORITHMS",
+    "DEFAULT_MASKS",
+    "Algorithm",
+    "LikelihoodAlgorithm",
+    "ReferenceAlgorithm",
+    "algorithm_named",
+    "default_estimator",
+]
 
 DEFAULT_MASKS = 64
 """The default budget of masks: up to six segments are enumerated within it."""
@@ -35,6 +43,7 @@ class LikelihoodAlgorithm:
 
     name: ClassVar[str] = "likelihood"
     needs: ClassVar[frozenset[Capability]] = ResponseLogOdds.needs
+    needs_reference: ClassVar[bool] = False
 
     def value(
         self,
@@ -46,6 +55,7 @@ class LikelihoodAlgorithm:
         targets: Sequence[Target],
         claims: Sequence[Claim] = (),
         screen: Engine | None = None,
+        expected: str | None = None,
     ) -> ResponseLogOdds:
         """The value function over one generation, screened on another engine if one is given."""
         return ResponseLogOdds(
@@ -59,10 +69,53 @@ class LikelihoodAlgorithm:
         )
 
 
-ALGORITHMS: Mapping[str, type[LikelihoodAlgorithm]] = {"likelihood": LikelihoodAlgorithm}
+@dataclass(frozen=True, slots=True)
+class ReferenceAlgorithm:
+    """Which segments speak for the expected answer and which mislead: :class:`ReferenceContrast` and an estimator.
+
+    Parameters
+    ----------
+    estimator : Estimator, optional
+        By default what :func:`default_estimator` says.
+    """
+
+    estimator: Estimator | None = None
+
+    name: ClassVar[str] = "reference"
+    needs: ClassVar[frozenset[Capability]] = ReferenceContrast.needs
+    needs_reference: ClassVar[bool] = True
+
+    def value(
+        self,
+        engine: ScoringEngine,
+        generation: Generation,
+        *,
+        segments: Sequence[Segment],
+        response: str,
+        targets: Sequence[Target],
+        claims: Sequence[Claim] = (),
+        screen: Engine | None = None,
+        expected: str | None = None,
+    ) -> ReferenceContrast:
+        """The value function over one generation and the expected answer."""
+        return ReferenceContrast(
+            engine,
+            generation,
+            segments=segments,
+            response=response,
+            expected=expected or "",
+            targets=targets,
+            claims=claims,
+            screen=screen,
+        )
 
 
-def algorithm_named(name: str) -> LikelihoodAlgorithm:
+Algorithm = LikelihoodAlgorithm | ReferenceAlgorithm
+
+ALGORITHMS: Mapping[str, type[Algorithm]] = {"likelihood": LikelihoodAlgorithm, "reference": ReferenceAlgorithm}
+
+
+def algorithm_named(name: str) -> Algorithm:
     """The algorithm of that name with its defaults.
 
     Raises

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attr_core._setup import Options, Span
-from attr_core.algorithms import LikelihoodAlgorithm
+from attr_core.algorithms import Algorithm
 from attr_core.attribution import Attribution
 from attr_core.cache import Cache
 from attr_core.capabilities import require
@@ -95,7 +95,7 @@ def attribute(
     trace: Trace,
     *,
     engine: str | Engine | None = None,
-    algorithm: str | LikelihoodAlgorithm = "likelihood",
+    algorithm: str | Algorithm = "likelihood",
     estimator: str | Estimator | None = None,
     screen_with: str | Engine | None = None,
     generation: str | None = None,

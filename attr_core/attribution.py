@@ -149,6 +149,8 @@ class Attribution:
         reading of a later claim, which is given the earlier ones.
         """
         row = self.targets[target]
+        if row.kind is TargetKind.REFERENCE:
+            return False  # a contrast is no text that the model could know
         if row.claim not in (None, 0) and row.reading == "direct":
             return False
         if self.closed_book[target] >= 0:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from attr_core._job import Job
 from attr_core._storage.at_work import AtWork
-from attr_core.algorithms import LikelihoodAlgorithm
+from attr_core.algorithms import Algorithm
 from attr_core.cache import Cache
 from attr_core.engines import ENGINE_VARIABLE, load_engine
 from attr_core.errors import AttrkitError, PostponedError, TraceNotFoundError
@@ -91,7 +91,7 @@ class Backlog:
         store: Store,
         *,
         engine: str | Engine | None = None,
-        algorithm: str | LikelihoodAlgorithm = "likelihood",
+        algorithm: str | Algorithm = "likelihood",
         budget: Budget = Budget(),
         budget_per_day: Budget = Budget(),
         options: Mapping[str, Any] | None = None,

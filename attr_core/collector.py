@@ -21,7 +21,7 @@ from attr_core._recording import writer
 from attr_core._recording.membrane import Complaints, safely
 from attr_core._redact import redacted
 from attr_core._storage.database import MEMORY, default_path, import_what_makes_a_database
-from attr_core.algorithms import LikelihoodAlgorithm
+from attr_core.algorithms import Algorithm
 from attr_core.attribution import Attribution
 from attr_core.capture import guarded
 from attr_core.errors import ConfigurationError, TraceNotFoundError
@@ -92,7 +92,7 @@ class Collector:
         *,
         mode: Mode | None = None,
         engine: str | Engine | None = None,
-        algorithm: str | LikelihoodAlgorithm = "likelihood",
+        algorithm: str | Algorithm = "likelihood",
         store: str | os.PathLike[str] | Store | SavesTraces | None = None,
         sample_rate: float = 1.0,
         redact: Callable[[str], str] | None = None,

@@ -21,7 +21,7 @@ from attr_core.pivots import MIN_SHARE, find_pivots, tokens_in
 from attr_core.prompt import ablate
 from attr_core.results import Estimate, FloatArray, MaskArray, Regeneration, Route, Verdict
 from attr_core.types import Claim, Target, TargetKind
-from attr_core.values import ResponseLogOdds
+from attr_core.values import ReferenceContrast, ResponseLogOdds, reference_target
 from attr_core.verdicts import adjusted_p_values, margins, weigh
 
 __all__ = ["IMPROBABLE", "measure"]
@@ -55,6 +55,7 @@ def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
         targets=(),
         claims=setup.claims,
         screen=None if setup.screen is None else metered.alongside(setup.screen),
+        expected=setup.expected,
     )
     ends = _ends(n)
     readings = _read(setup, untargeted, ends, seed)
@@ -161,7 +162,7 @@ def _ends(n_segments: int) -> MaskArray:
     return np.array([[True] * n_segments, [False] * n_segments], dtype=np.bool_).reshape(2, n_segments)
 
 
-def _read(setup: Setup, value: ResponseLogOdds, ends: MaskArray, seed: int) -> list[_Reading]:
+def _read(setup: Setup, value: ResponseLogOdds | ReferenceContrast, ends: MaskArray, seed: int) -> list[_Reading]:
     """The response first, then each claim with a total reading."""
     readings = []
     masks = setup.estimator.ablations(value, seed=seed)  # measured for the estimate too, so these cost nothing more
@@ -179,6 +180,8 @@ def _targets(setup: Setup, readings: Sequence[_Reading], *, floor: float) -> tup
 
     A tool call has its name and values, and the pivots inside these: what the call's syntax changes is no finding.
     """
+    if setup.expected is not None:
+        return (reference_target(setup.expected),)
     whole, *alone = readings
     totals = {reading.claim.index: reading for reading in alone if reading.claim is not None}
     rows: list[Target] = []
@@ -245,7 +248,7 @@ def _shared_margins(targets: Sequence[Target], delta: FloatArray) -> FloatArray:
 def _regenerate(
     setup: Setup,
     metered: MeteredEngine,
-    value: ResponseLogOdds,
+    value: ResponseLogOdds | ReferenceContrast,
     effects: FloatArray,
     delta: FloatArray,
     *,
@@ -281,7 +284,12 @@ def _leading(targets: Sequence[Target], effects: FloatArray, delta: FloatArray, 
 
 
 def _noise(
-    setup: Setup, metered: MeteredEngine, value: ResponseLogOdds, *, full: FloatArray, closed_book: FloatArray
+    setup: Setup,
+    metered: MeteredEngine,
+    value: ResponseLogOdds | ReferenceContrast,
+    *,
+    full: FloatArray,
+    closed_book: FloatArray,
 ) -> float:
     """Largest difference over the direct targets between one prompt's values in a batch, alone, and alone again."""
     kept, removed = _ends(len(setup.columns))

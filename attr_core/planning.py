@@ -66,6 +66,11 @@ def settle(trace: Trace, options: Options) -> Setup:
     algorithm = algorithm_named(options.algorithm) if isinstance(options.algorithm, str) else options.algorithm
     engine = load_engine(options.engine)
     require(engine, algorithm.needs, by=f"the {algorithm.name} algorithm")
+    if algorithm.needs_reference and not (trace.reference or "").strip():
+        raise InputError(
+            f"the {algorithm.name} algorithm needs the expected answer, and trace {trace.id} has none; "
+            "give one with --expected, or as the trace's reference"
+        )
     screen = None if options.screen_with is None else load_engine(options.screen_with)
     if screen is not None:
         require(screen, SCREENS, by="screening for another model")
@@ -79,14 +84,15 @@ def settle(trace: Trace, options: Options) -> Setup:
         columns=columns,
         claims=claims,
         chosen=chosen,
-        totals=later if options.totals and columns else (),
+        totals=later if options.totals and columns and not algorithm.needs_reference else (),
         spans=spans,
         values=tuple(values[:MAX_VALUES]),
         engine=engine,
         screen=screen,
         algorithm=algorithm,
         estimator=DebiasedLasso(),
-        n_repeats=N_REPEATS,
+        expected=trace.reference if algorithm.needs_reference else None,
+        n_repeats=0 if algorithm.needs_reference else N_REPEATS,
         n_regenerations=_n_regenerations(options, engine, len(chosen), len(columns)),
         notes=(*_notes(trace, generation, engine, n_values=len(values)), *([too_long] if too_long else [])),
     )

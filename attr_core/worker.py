@@ -27,7 +27,7 @@ from attr_core._recording import writer
 from attr_core._recording.membrane import Complaints, safely
 from attr_core._storage.at_work import AtWork
 from attr_core._storage.database import MEMORY, default_path, import_what_makes_a_database
-from attr_core.algorithms import LikelihoodAlgorithm
+from attr_core.algorithms import Algorithm
 from attr_core.attribution import Attribution
 from attr_core.cache import Cache
 from attr_core.engines import load_engine
@@ -130,7 +130,7 @@ class Worker:
         *,
         db: str | os.PathLike[str] | None = None,
         store: Store | None = None,
-        algorithm: str | LikelihoodAlgorithm = "likelihood",
+        algorithm: str | Algorithm = "likelihood",
         budget: Budget = Budget(),
         budget_per_day: Budget = Budget(),
         queue_limit: int = QUEUE_LIMIT,

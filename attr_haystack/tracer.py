@@ -16,7 +16,7 @@ from typing import Any, Self
 from haystack.tracing.tracer import NullTracer, Span, Tracer, enable_tracing
 from haystack.tracing.tracer import tracer as proxy
 
-from attr_core.algorithms import LikelihoodAlgorithm
+from attr_core.algorithms import Algorithm
 from attr_core.attribution import Attribution
 from attr_core.capture import MAX_AGE, MAX_RUNS, Complaints, RunRecorder, guarded
 from attr_core.collector import INLINE_SECONDS, Collector, Mode
@@ -89,7 +89,7 @@ class AttributionTracer(Tracer):
         *,
         mode: Mode | None = None,
         engine: str | Engine | None = None,
-        algorithm: str | LikelihoodAlgorithm = "likelihood",
+        algorithm: str | Algorithm = "likelihood",
         store: str | os.PathLike[str] | Store | SavesTraces | None = None,
         sample_rate: float = 1.0,
         redact: Callable[[str], str] | None = None,

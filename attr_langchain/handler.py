@@ -17,7 +17,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
 from attr_core._plain import plain
-from attr_core.algorithms import LikelihoodAlgorithm
+from attr_core.algorithms import Algorithm
 from attr_core.attribution import Attribution
 from attr_core.capture import MAX_AGE, MAX_RUNS, Complaints, RunRecorder, guarded
 from attr_core.collector import INLINE_SECONDS, Collector, Mode
@@ -87,7 +87,7 @@ class AttributionCallbackHandler(BaseCallbackHandler):
         *,
         mode: Mode | None = None,
         engine: str | Engine | None = None,
-        algorithm: str | LikelihoodAlgorithm = "likelihood",
+        algorithm: str | Algorithm = "likelihood",
         store: str | os.PathLike[str] | Store | SavesTraces | None = None,
         sample_rate: float = 1.0,
         redact: Callable[[str], str] | None = None,

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from llama_index_instrumentation import get_dispatcher
 
-from attr_core.algorithms import LikelihoodAlgorithm
+from attr_core.algorithms import Algorithm
 from attr_core.attribution import Attribution
 from attr_core.capture import MAX_AGE, MAX_RUNS, Complaints
 from attr_core.collector import INLINE_SECONDS, Collector, Mode
@@ -44,7 +44,7 @@ def instrument(
     *,
     mode: Mode | None = None,
     engine: str | Engine | None = None,
-    algorithm: str | LikelihoodAlgorithm = "likelihood",
+    algorithm: str | Algorithm = "likelihood",
     store: str | os.PathLike[str] | Store | SavesTraces | None = None,
     sample_rate: float = 1.0,
     redact: Callable[[str], str] | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,7 +65,15 @@ def inspect(
         Path | None, typer.Option("--file", help="A JSON file of messages instead of a stored trace.")
     ] = None,
     engine: EngineOption = None,
-    algorithm: Annotated[str, typer.Option(help="What is measured: likelihood.")] = "likelihood",
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            help="What is measured: likelihood (of what was answered), or reference (the expected answer against it)."
+        ),
+    ] = "likelihood",
+    expected: Annotated[
+        str | None, typer.Option("--expected", help="The answer that would have been right; for --algorithm reference.")
+    ] = None,
     estimator: Annotated[
         str | None,
         typer.Option(
@@ -121,6 +130,8 @@ def inspect(
     if (trace is None) == (file is None):
         raise ConfigurationError("name a trace, 'last', or --file messages.json, and only one of them")
     found = _trace(trace, file, db)
+    if expected is not None:
+        found = replace(found, reference=expected)
     choice: dict[str, Any] = {
         "engine": _engine(engine, yes),
         "algorithm": algorithm,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from attr_core.engines._tokens import n_alike
@@ -94,7 +95,7 @@ def _alike(rows: Sequence[Row]) -> Iterator[tuple[int, list[int]]]:
     """For each row, how many of its first tokens each row shares with it."""
     order = sorted(range(len(rows)), key=lambda n: rows[n])
     # In this order two rows share what all neighbours between them share.
-    steps = [n_alike(rows[one], rows[other]) for one, other in zip(order, order[1:], strict=False)]
+    steps = [n_alike(rows[one], rows[other]) for one, other in pairwise(order)]
     for place, kept in enumerate(order):
         alike = [0] * len(rows)
         alike[kept] = least = len(rows[kept])

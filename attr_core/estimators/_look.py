@@ -77,8 +77,8 @@ class Look:
         return float((of_segments / self.delta).max(initial=0.0))
 
     def leaders(self, n_each: int) -> list[int]:
-        """Segments beyond the margin, first the leading one of each target, then the second, and so on."""
-        effects = self.players.spread(self.effects)
+        """Segments beyond the margin, by size: first the leading one of each target, then the second, and so on."""
+        effects = np.abs(self.players.spread(self.effects))
         order = np.argsort(-effects, axis=1, kind="stable")[:, :n_each]
         beyond = np.take_along_axis(effects, order, axis=1) - self.delta[:, None]
         found = [

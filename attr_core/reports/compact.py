@@ -27,7 +27,7 @@ def compact(attribution: Attribution) -> dict[str, Any]:
         verdict other than no effect or undetermined, the largest effect first, and ``undetermined``, how many segments
         could not be told; ``groups`` of segments of which each does without the others, and ``pairs`` that act
         together, where there are any. ``resolution`` "group" says that a segment was removed with its near-duplicates
-        only. Effects are in ``unit``, rounded to three decimals.
+        only. ``expected`` is such a target too, where the expected answer was measured against this one. Effects are in ``unit``, rounded to three decimals.
     """
     claims = [
         {"text": claim.text, "targets": [_target(attribution, row) for row in rows]}
@@ -41,6 +41,7 @@ def compact(attribution: Attribution) -> dict[str, Any]:
         "unit": attribution.unit,
         "measured_on": attribution.measured_on,
         "claims": claims,
+        **{"expected": _target(attribution, row) for row in attribution.rows(TargetKind.REFERENCE)},
         "warnings": list(attribution.warnings),
     }
 

@@ -84,6 +84,8 @@ def render_attribution(
         is_shown = target.claim is not None and is_call(attribution.claims[target.claim])
         if not is_shown and (target.reading == "total" or not _has_total(attribution, row)):
             parts += [*_target(view, row, f"span {quoted(target.text)}"), Text()]
+    for row in attribution.rows(TargetKind.REFERENCE):
+        parts += [*_contrast(view, row), Text()]
     if len(attribution.claims) > 1:
         for row in attribution.rows(TargetKind.RESPONSE):
             parts += [*_target(view, row, "the whole response"), Text()]
@@ -291,6 +293,18 @@ def _target(view: _View, row: int, name: str, *, is_brief: bool = False) -> Iter
     elif attribution.segments:
         yield _indent(Rows(attribution, row, view.top, view.origins), 4)
         for told in (*together_lines(attribution, row), *way_lines(attribution, view.ways, row)):
+            yield _indent(Text(told), 4)
+
+
+def _contrast(view: _View, row: int) -> Iterator[RenderableType]:
+    """The expected answer against the recorded one: how far the context as a whole leads to it, and each segment."""
+    attribution = view.attribution
+    full, empty = attribution.full[row], attribution.closed_book[row]
+    odds = f"{full:+.1f} {attribution.unit} over what was answered with the context, {empty:+.1f} without"
+    yield Text.assemble(("expected ", "bold"), f"{quoted(attribution.targets[row].text)}  {odds}")
+    if attribution.segments:
+        yield _indent(Rows(attribution, row, view.top, view.origins), 4)
+        for told in together_lines(attribution, row):
             yield _indent(Text(told), 4)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attr_core.reading import log_odds
+from attr_core.values.reference_contrast import ReferenceContrast, reference_target
 from attr_core.values.response_log_odds import ResponseLogOdds
 
-__all__ = ["ResponseLogOdds", "log_odds"]
+__all__ = ["ReferenceContrast", "ResponseLogOdds", "log_odds", "reference_target"]

@@ -11,7 +11,7 @@ from haystack import component, default_from_dict, default_to_dict
 from haystack.dataclasses import ChatMessage, Document
 from haystack.utils import Secret, deserialize_callable
 
-from attr_core.algorithms import LikelihoodAlgorithm
+from attr_core.algorithms import Algorithm
 from attr_core.collector import INLINE_SECONDS, Collector, Mode
 from attr_core.protocols import Engine
 from attr_core.results import Budget
@@ -80,7 +80,7 @@ class AttributionComponent:
         engine: str | Secret | Engine | None = None,
         *,
         mode: Mode | None = None,
-        algorithm: str | LikelihoodAlgorithm = "likelihood",
+        algorithm: str | Algorithm = "likelihood",
         store: str | os.PathLike[str] | Secret | Store | None = None,
         sample_rate: float = 1.0,
         redact: Callable[[str], str] | None = None,
