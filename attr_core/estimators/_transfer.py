@@ -11,7 +11,7 @@ from attr_core.results import FloatArray, MaskArray
 
 __all__ = ["Confirmed", "Transfer", "transferred"]
 
-PRIOR_ROWS = 4.0
+PRIOR_ROWS = 6.0
 """Subsets that what is known of other prompts counts for, beside those deleted on this one."""
 
 PRIOR_DISAGREEMENT = 0.3
@@ -20,8 +20,14 @@ PRIOR_DISAGREEMENT = 0.3
 PRIOR_SLOPE = 0.15
 """How far from 1 the slope of exact on hidden values may well be."""
 
-UNEXPLAINED = 0.5
-"""Variance of that disagreement that no sum over segments explains, over that which one does."""
+PRIOR_TOGETHER = 4.0
+"""Variance of what hiding all segments at once is off by, over that of hiding a random half."""
+
+EXPLAINED, UNEXPLAINED = 0.67, 0.7
+"""Variance of that disagreement that a sum over segments explains, and that none does, over its square elsewhere.
+
+With the other three set so that intervals cover on the first contexts of ``benchmarks/truth.py``.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,9 +52,10 @@ class Transfer:
 def transferred(effects: FloatArray, error: FloatArray, *, spread: float, rows: Confirmed) -> Transfer:
     """Effects of deletion, for one target.
 
-    Deleting takes from the value what hiding takes, times a slope near 1, and something of its own for each segment
-    that is gone; with all kept both agree. Slope and own parts are normal with mean 1 and 0, as far apart as hidden and
-    exact values were on other prompts and are here: their posterior given the rows is Student's, in closed form.
+    Deleting takes from the value what hiding takes, times a slope near 1, something of its own for each segment that is
+    gone, and something for how much is gone; with all kept both agree. Slope and own parts are normal with means 1 and
+    0, as far apart as hidden and exact values were on other prompts and are here: their posterior given the rows is
+    Student's, in closed form. What goes with the amount alone is no segment's effect.
 
     Parameters
     ----------
@@ -66,13 +73,13 @@ def transferred(effects: FloatArray, error: FloatArray, *, spread: float, rows: 
     n_rows, n = rows.masks.shape
     shares = spread_over(effects)
     unit = max(PRIOR_DISAGREEMENT * spread, np.finfo(np.float64).tiny)
-    # Half of the segments are removed at random, so that is how much of the sum of shares varies.
-    features = np.column_stack([rows.hidden / unit, -np.where(rows.masks, 0.0, 1.0)])
-    prior = np.concatenate([[PRIOR_SLOPE**2], 4 * shares / (1 + UNEXPLAINED)])
-    noise = UNEXPLAINED / (1 + UNEXPLAINED)
+    gone = np.where(rows.masks, 0.0, 1.0)
+    features = np.column_stack([rows.hidden / unit, -gone, 2 * gone.sum(axis=1) / max(n, 1)])
+    # Half of the segments are removed at random, so a quarter of the sum of shares is what varies.
+    prior = np.concatenate([[PRIOR_SLOPE**2], 4 * EXPLAINED * shares, [PRIOR_TOGETHER]])
     missed = (rows.exact - rows.hidden) / unit
-    covariance = (features * prior) @ features.T + noise * np.eye(n_rows)
-    gain = np.linalg.solve(covariance, features * prior).T if n_rows else np.zeros((n + 1, 0))
+    covariance = (features * prior) @ features.T + UNEXPLAINED * np.eye(n_rows)
+    gain = np.linalg.solve(covariance, features * prior).T if n_rows else np.zeros((n + 2, 0))
     means = gain @ missed
     squared = float(missed @ np.linalg.solve(covariance, missed)) if n_rows else 0.0
     dof = PRIOR_ROWS + n_rows
@@ -80,9 +87,10 @@ def transferred(effects: FloatArray, error: FloatArray, *, spread: float, rows: 
     posterior = np.diag(prior) - gain @ (features * prior)
     # A segment's exact effect is its hidden one, times the slope, and its own part.
     of_slope = effects / unit
-    variance = of_slope**2 * posterior[0, 0] + 2 * of_slope * posterior[0, 1:] + np.diag(posterior)[1:]
+    own = slice(1, n + 1)
+    variance = of_slope**2 * posterior[0, 0] + 2 * of_slope * posterior[0, own] + np.diag(posterior)[own]
     return Transfer(
-        effects=effects + means[0] * effects + unit * means[1:],
+        effects=effects + means[0] * effects + unit * means[own],
         error=np.sqrt(error**2 + scale * unit**2 * np.maximum(variance, 0)),
         dof=dof,
         agreement=1 - float(np.mean((rows.exact - rows.hidden) ** 2)) / spread**2 if n_rows and spread else np.nan,

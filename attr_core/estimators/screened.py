@@ -66,8 +66,8 @@ class Screened:
     Near-duplicates in three or more places (headers, boilerplate) are removed as one at first, and one by one where
     they matter; what stays tied has the effect of all of it, and its resolution says ``group``. Near-duplicates and
     segments whose pair term is strongly negative are deleted alone and together: ``groups`` has those where
-    together takes more than the sum. ``fit`` is of hidden values. Unit: the value's; positive when the segment
-    supports the target.
+    together takes more than the sum. ``fit`` is of hidden values. Unit: the value's;
+    positive when the segment supports the target.
 
     Cost: for T tokens of prompt and a tail of t (question and response), T once; 3 gates, each t forward and 2t
     backward per target; 48 to ``n_hidden`` masks of t; deletions of up to T each, one at least, further ones within
