@@ -257,16 +257,16 @@ class Attribution:
         return f"<Attribution of {self.trace_id}: {self.method}, {shape}>"
 
     def __str__(self) -> str:
-        lines = ["answer: " + "".join(char if char.isprintable() else " " for char in self.response)]
+        lines = [f"answer: {_inert(self.response)}"]
         for t in self._shown():
             target, full, closed_book = self.targets[t], probability(self.full[t]), self.closed_book_probability(t)
             likely = "unmeasured with all of the context" if math.isnan(full) else f"{full:.1%} likely"
             lines.append(f"{target.kind} {target.text!r}: {likely}, {closed_book:.1%} without context")
             for s in self.ranking(t)[:3]:
                 segment, effect = self.segments[s], self.effects[t, s]
-                name = segment.id + self._beside(s)
+                name = _inert(segment.id) + self._beside(s)
                 lines.append(f"  {effect:+6.2f} {self.verdicts[t, s]:<12} {name}: {segment.text[:60]!r}")
-        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
+        return "\n".join([*lines, *(f"warning: {_inert(warning)}" for warning in self.warnings)])
 
     def _repr_html_(self) -> str:
         head = "".join(
@@ -307,6 +307,10 @@ class Attribution:
             if not is_repeated and (target.reading == "total" or replace(target, reading="total") not in self.targets):
                 rows.append(t)
         return rows
+
+
+def _inert(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def probability(log_odds: float) -> float:

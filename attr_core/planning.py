@@ -20,6 +20,7 @@ from attr_core.prompt import ablate, candidates, count_tokens
 from attr_core.protocols import Capability, Engine, Estimator, Renders
 from attr_core.segmenter import documents_before, partly_located, segment_trace, unlocated
 from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target, TargetKind, Trace
+from attr_core.values import can_hide
 
 __all__ = ["MAX_COUNTERFACTUALS", "N_REPEATS", "settle"]
 
@@ -151,13 +152,18 @@ def _span(response: str, claims: Sequence[Claim], span: Span) -> Target:
 def _estimator(setup: Setup, options: Options, max_masks: int | None, *, sample: bool) -> Estimator:
     """What the caller wants, or the default, for at most that many calls a continuation."""
     n_segments, wanted = len(setup.columns), options.estimator or setup.algorithm.estimator
-    screens = offered(setup.engine if setup.screen is None else setup.screen) >= SCREENS
+    screens = can_hide(_screen_of(setup), setup.generation, setup.columns, setup.response)
     if wanted is None:
         gates = gate_calls(setup.n_direct) if screens else None
         return default_estimator(n_segments, max_masks, sample=sample, gates=gates)
     estimator = estimator_named(wanted) if isinstance(wanted, str) else wanted
     if isinstance(estimator, Screened | PathGradients):
-        require(setup.engine if setup.screen is None else setup.screen, SCREENS, by=f"the estimator {estimator.name}")
+        require(_screen_of(setup), SCREENS, by=f"the estimator {estimator.name}")
+        if not screens and not sample:
+            raise ConfigurationError(
+                f"{estimator.name} cannot hide segments in this prompt, whose chat template rewrites them; "
+                "use debiased-lasso"
+            )
     if sample and not isinstance(estimator, DebiasedLasso | ContextCite):
         raise ConfigurationError(
             f"{estimator.name} needs prompts that exceed the model's window; use debiased-lasso, or a larger window"
@@ -171,6 +177,11 @@ def _estimator(setup: Setup, options: Options, max_masks: int | None, *, sample:
             " raise it, or leave the estimator to attrkit"
         )
     return estimator
+
+
+def _screen_of(setup: Setup) -> Engine:
+    """What hides segments, if it can."""
+    return setup.engine if setup.screen is None else setup.screen
 
 
 def _n_regenerations(options: Options, engine: Engine, n_claims: int, n_segments: int) -> int:

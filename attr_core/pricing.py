@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from attr_core._setup import Setup
-from attr_core.capabilities import offered
 from attr_core.estimators import PathGradients, Screened
 from attr_core.estimators.path_gradients import GATES
 from attr_core.interventions import sampling_like
 from attr_core.prompt import ablate, count_tokens
-from attr_core.protocols import Capability, Estimator, SizesTails, TailSize
+from attr_core.protocols import Estimator, SizesTails, TailSize
 from attr_core.results import Cost, Plan, Step
 from attr_core.types import Message, Prompt
+from attr_core.values import can_hide
 
 __all__ = ["gate_calls", "plan_of"]
 
@@ -118,8 +118,11 @@ def _tail_size(setup: Setup) -> TailSize:
 
 def _without_screen(setup: Setup) -> list[str]:
     """What to say where many segments are ablated exactly since the engine cannot hide them."""
-    screens = {Capability.SCORE_HIDDEN, Capability.GATE_GRADIENTS} <= offered(setup.engine)
-    if screens or setup.screen is not None or setup.estimator.n_masks(len(setup.columns)) <= len(setup.columns) + 2:
+    if (
+        can_hide(setup.engine, setup.generation, setup.columns, setup.response)
+        or setup.screen is not None
+        or setup.estimator.n_masks(len(setup.columns)) <= len(setup.columns) + 2
+    ):
         return []
     return [f"{setup.engine.spec} cannot hide segments in a cached prompt: exact ablations are used"]
 

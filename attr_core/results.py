@@ -218,8 +218,8 @@ class Estimate:
     ``high`` and ``error`` (the standard error, with ``dof`` degrees of freedom) are NaN. ``decisive`` says that
     verdicts may be drawn, from exact effects or valid intervals. ``drops`` is NaN where single deletion was not
     measured. ``n_unfit`` masks were drawn but not measured, since their prompt exceeds the model's window; where that
-    changed what is estimated, ``estimand`` names it. ``tied`` are segments that were only removed together: each has the
-    effect of all.
+    changed what is estimated, ``estimand`` names it. ``tied`` are segments that were only removed together: each has
+    the effect of all.
     """
 
     effects: FloatArray

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
 __all__ = ["MAX_COMPARED", "MIN_SHARED", "near_duplicates"]
 
 MIN_SHARED = 0.7
@@ -35,17 +39,18 @@ def near_duplicates(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     ((0, 2),)
     """
     words = [frozenset(_WORD.findall(text.lower())) for text in texts[:MAX_COMPARED]]
-    group = list(range(len(words)))
+    pairs: list[tuple[int, int]] = []
     order = sorted((n for n in range(len(words)) if words[n]), key=lambda n: len(words[n]))
     for at, first in enumerate(order):
         for second in order[at + 1 :]:
             if len(words[first]) < MIN_LENGTH * len(words[second]):
                 break  # those that follow are longer still
             if _alike(words[first], words[second]):
-                old, new = group[second], group[first]
-                group = [new if one == old else one for one in group]
+                pairs.append((first, second))
+    rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    graph = coo_array((np.ones(len(pairs)), (rows, columns)), shape=(len(words), len(words)))
     members: dict[int, list[int]] = {}
-    for n, name in enumerate(group):
+    for n, name in enumerate(connected_components(graph, directed=False)[1].tolist()):
         members.setdefault(name, []).append(n)
     return tuple(sorted(tuple(found) for found in members.values() if len(found) > 1))
 

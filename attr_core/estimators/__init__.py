@@ -8,6 +8,7 @@ from attr_core.errors import ConfigurationError
 from attr_core.estimators.banzhaf import Banzhaf
 from attr_core.estimators.context_cite import ContextCite
 from attr_core.estimators.debiased_lasso import DebiasedLasso
+from attr_core.estimators.hierarchical import Hierarchical
 from attr_core.estimators.leave_one_out import LeaveOneOut
 from attr_core.estimators.path_gradients import PathGradients
 from attr_core.estimators.screened import MIN_AGREEMENT, Screened
@@ -20,6 +21,7 @@ __all__ = [
     "Banzhaf",
     "ContextCite",
     "DebiasedLasso",
+    "Hierarchical",
     "LeaveOneOut",
     "PathGradients",
     "Screened",
@@ -31,6 +33,7 @@ ESTIMATORS: Mapping[str, type[Estimator]] = {
     "banzhaf": Banzhaf,
     "context-cite": ContextCite,
     "debiased-lasso": DebiasedLasso,
+    "hierarchical": Hierarchical,
     "leave-one-out": LeaveOneOut,
     "path-gradients": PathGradients,
     "screened": Screened,

@@ -78,13 +78,14 @@ def _helps(column: FloatArray, missed: FloatArray) -> bool:
 
 
 def members_of(alike: Iterable[Sequence[int]], pairs: Iterable[Pair]) -> list[tuple[int, ...]]:
-    """Candidates for redundancy: near-duplicates, and segments that a chain of negative pairs joins."""
-    sets: list[set[int]] = []
+    """Candidates for redundancy: near-duplicates, and segments that a chain of one target's negative pairs joins."""
+    sets: list[tuple[int, set[int]]] = []
     for pair in pairs:
         if pair.effect < 0:
-            joined = [one for one in sets if one & {pair.first, pair.second}]
-            sets = [one for one in sets if one not in joined] + [{pair.first, pair.second}.union(*joined)]
-    found = [tuple(sorted(members)) for members in [*map(set, alike), *sets]]
+            joined = [one for one in sets if one[0] == pair.target and one[1] & {pair.first, pair.second}]
+            members = {pair.first, pair.second}.union(*(one[1] for one in joined))
+            sets = [one for one in sets if one not in joined] + [(pair.target, members)]
+    found = [tuple(sorted(members)) for members in [*map(set, alike), *(members for _, members in sets)]]
     return list(dict.fromkeys(found))
 
 

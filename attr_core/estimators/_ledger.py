@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from attr_core.estimators._look import Look
 from attr_core.estimators._transfer import Confirmed
@@ -12,6 +13,9 @@ from attr_core.protocols import ScreenedValue
 from attr_core.results import FloatArray, MaskArray
 
 __all__ = ["Ledger"]
+
+DOUBT = 0.25
+"""Chance of so small a disagreement among few random subsets where it is in truth as large as is allowed for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,21 +28,20 @@ class Ledger:
     masks: MaskArray
     exact: FloatArray
     hidden: FloatArray
+    is_random: MaskArray
     spent: int = 0
-    n_random: int = 0
 
     @classmethod
     def opened(cls, screen: ScreenedValue, full: FloatArray) -> Ledger:
-        nothing = np.zeros((0, screen.n_targets))
         everything = np.ones((1, screen.n_segments), dtype=np.bool_)
-        return cls(
-            screen,
-            full,
-            screen.hidden(everything)[0],
-            np.zeros((0, screen.n_segments), dtype=np.bool_),
-            nothing,
-            nothing,
-        )
+        no_masks, no_values = np.zeros((0, screen.n_segments), dtype=np.bool_), np.zeros((0, screen.n_targets))
+        hidden_full = screen.hidden(everything)[0]
+        return cls(screen, full, hidden_full, no_masks, no_values, no_values, np.zeros(0, dtype=np.bool_))
+
+    @property
+    def n_random(self) -> int:
+        """Random subsets among them."""
+        return int(self.is_random.sum())
 
     def has(self, mask: MaskArray) -> bool:
         return bool((self.masks == mask).all(axis=1).any())
@@ -53,9 +56,9 @@ class Ledger:
     def delete(self, masks: MaskArray, *, random: bool = False) -> FloatArray:
         """Measure both ways; the exact drops ``(n_masks, n_targets)``."""
         self.spent += int(self.screen.prices(masks).sum())
-        self.n_random += len(masks) if random else 0
         exact = self.screen.exact(masks)
         self.masks = np.concatenate([self.masks, masks])
+        self.is_random = np.concatenate([self.is_random, np.full(len(masks), random)])
         self.exact = np.concatenate([self.exact, exact])
         self.hidden = np.concatenate([self.hidden, self.screen.hidden(masks)])
         return np.asarray(self.full - exact)
@@ -66,6 +69,21 @@ class Ledger:
             exact=self.exact[:, target] - self.full[target],
             hidden=self.hidden[:, target] - self.hidden_full[target],
         )
+
+    def random_rows(self, look: Look, target: int) -> Confirmed:
+        """Of the random subsets only."""
+        rows = self.confirmed(look, target)
+        return Confirmed(rows.masks[self.is_random], rows.exact[self.is_random], rows.hidden[self.is_random])
+
+    def may_disagree(self, look: Look, target: int, least: float) -> bool:
+        """Whether the agreement may be below ``least``, for all that the random subsets (if any) tell."""
+        rows = self.random_rows(look, target) if self.n_random else self.confirmed(look, target)
+        spread = float(look.values[:, target].std())
+        if not len(rows.masks) or spread <= 0:
+            return False
+        share = float(np.mean((rows.exact - rows.hidden) ** 2)) / spread**2
+        doubt = self.n_random / float(stats.chi2.ppf(DOUBT, self.n_random)) if self.n_random else 1.0
+        return 1 - share * doubt < least
 
     def drops(self) -> FloatArray:
         """Of single deletions ``(n_targets, n_segments)``, NaN where none was made."""

@@ -76,9 +76,9 @@ class Look:
         of_segments = np.abs(self.players.spread(self.effects))[:, list(members)].sum(axis=1)
         return float((of_segments / self.delta).max(initial=0.0))
 
-    def leaders(self, n_each: int) -> list[int]:
-        """Segments beyond the margin, by size: first the leading one of each target, then the second, and so on."""
-        effects = np.abs(self.players.spread(self.effects))
+    def leaders(self, n_each: int) -> list[tuple[int, ...]]:
+        """Players beyond the margin, by size: first the leading one of each target, then the second, and so on."""
+        effects = np.abs(self.effects)
         order = np.argsort(-effects, axis=1, kind="stable")[:, :n_each]
         beyond = np.take_along_axis(effects, order, axis=1) - self.delta[:, None]
         found = [
@@ -87,7 +87,7 @@ class Look:
             for place in range(order.shape[1])
             if beyond[target, place] > 0 or place == 0
         ]
-        return list(dict.fromkeys(column for *_, column in sorted(found)))
+        return [self.players.members[player] for player in dict.fromkeys(player for *_, player in sorted(found))]
 
 
 def _of_segments(pairs: Iterable[Pair], players: Players) -> list[Pair]:

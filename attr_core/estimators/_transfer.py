@@ -6,16 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attr_core.estimators._kriging import spread_over
+from attr_core.estimators._kriging import fit_towards, spread_over
 from attr_core.results import FloatArray, MaskArray
 
-__all__ = ["Confirmed", "Transfer", "transferred"]
+__all__ = ["Confirmed", "Transfer", "corrected", "transferred"]
 
 PRIOR_ROWS = 6.0
 """Subsets that what is known of other prompts counts for, beside those deleted on this one."""
 
 PRIOR_DISAGREEMENT = 0.3
 """Of hidden and exact values, over the spread of the hidden ones, on other prompts (``benchmarks/truth.py``)."""
+
+ROUNDING = 1e-3
+"""Least disagreement, in the value's unit: that of float32 over a response."""
 
 PRIOR_SLOPE = 0.15
 """How far from 1 the slope of exact on hidden values may well be."""
@@ -72,7 +75,7 @@ def transferred(effects: FloatArray, error: FloatArray, *, spread: float, rows: 
     """
     n_rows, n = rows.masks.shape
     shares = spread_over(effects)
-    unit = max(PRIOR_DISAGREEMENT * spread, np.finfo(np.float64).tiny)
+    unit = max(PRIOR_DISAGREEMENT * spread, ROUNDING)
     gone = np.where(rows.masks, 0.0, 1.0)
     features = np.column_stack([rows.hidden / unit, -gone, 2 * gone.sum(axis=1) / max(n, 1)])
     # Half of the segments are removed at random, so a quarter of the sum of shares is what varies.
@@ -93,5 +96,26 @@ def transferred(effects: FloatArray, error: FloatArray, *, spread: float, rows: 
         effects=effects + means[0] * effects + unit * means[own],
         error=np.sqrt(error**2 + scale * unit**2 * np.maximum(variance, 0)),
         dof=dof,
-        agreement=1 - float(np.mean((rows.exact - rows.hidden) ** 2)) / spread**2 if n_rows and spread else np.nan,
+        agreement=_agreement(rows, spread),
     )
+
+
+def corrected(effects: FloatArray, error: FloatArray, *, spread: float, rows: Confirmed) -> Transfer:
+    """As :func:`transferred`, by what random subsets alone say of exact less hidden values: no other prompt counts.
+
+    ``rows`` are balanced random subsets, enough for a spread of their own. Hidden values are a control variate here:
+    the interval is right however little they say, and the narrower the more they do.
+    """
+    own = fit_towards(effects, rows.masks, rows.exact - rows.hidden)
+    return Transfer(
+        effects=effects + own.debiased,
+        error=np.sqrt(error**2 + own.error**2 + ROUNDING**2),
+        dof=len(rows.masks) - 1,
+        agreement=_agreement(rows, spread),
+    )
+
+
+def _agreement(rows: Confirmed, spread: float) -> float:
+    if not len(rows.masks) or spread <= 0:
+        return float("nan")
+    return 1 - float(np.mean((rows.exact - rows.hidden) ** 2)) / spread**2

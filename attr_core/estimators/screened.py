@@ -15,7 +15,7 @@ from attr_core.estimators._interactions import members_of, redundant
 from attr_core.estimators._ledger import Ledger
 from attr_core.estimators._look import Look
 from attr_core.estimators._players import Players, tied
-from attr_core.estimators._transfer import Transfer, transferred
+from attr_core.estimators._transfer import Transfer, corrected, transferred
 from attr_core.estimators.debiased_lasso import held_out_fit
 from attr_core.estimators.path_gradients import GATES, equal_gates, path_effects
 from attr_core.protocols import ScreenedValue, ValueFunction
@@ -59,15 +59,17 @@ class Screened:
     alone and with those they are redundant with, and then a few of the same random subsets, as ``exact_tokens``
     allows. What hiding and deleting differ by there, beside how far they differ on other prompts, turns the hidden
     effects into those of deletion; intervals have the sampling of stage 2 and the disagreement of stage 3 in them.
-    ``agreement`` is one minus that difference, squared, over the variance of the hidden values. Below
-    ``MIN_AGREEMENT`` random subsets are deleted up to ``max_exact``; where these are fewer than 16 and the
-    agreement still is low, the target has no interval and its verdicts are ``undetermined``.
+    ``agreement`` is one minus that difference, squared, over the variance of the hidden values. Where it may be
+    below ``MIN_AGREEMENT``, for all that the random subsets tell, more of them are deleted, up to ``max_exact``;
+    from 16 on they alone make the interval, which is then right however little hiding says. With fewer, and low
+    agreement, the target has no interval and its verdicts are ``undetermined``. On long prompts little more than
+    the leading segments is deleted: that hiding would have shown the others rests on other prompts there.
 
     Near-duplicates in three or more places (headers, boilerplate) are removed as one at first, and one by one where
     they matter; what stays tied has the effect of all of it, and its resolution says ``group``. Near-duplicates and
     segments whose pair term is strongly negative are deleted alone and together: ``groups`` has those where
-    together takes more than the sum. ``fit`` is of hidden values. Unit: the value's;
-    positive when the segment supports the target.
+    together takes more than the sum. ``fit`` is of hidden values. Unit: the value's; positive when the segment
+    supports the target.
 
     Cost: for T tokens of prompt and a tail of t (question and response), T once; 3 gates, each t forward and 2t
     backward per target; 48 to ``n_hidden`` masks of t; deletions of up to T each, one at least, further ones within
@@ -78,7 +80,8 @@ class Screened:
     n_hidden : int, default 96
         Most hidden masks; the first look is at 32.
     exact_tokens : int, default 2400
-        Tokens that deletions may forward, per distinct continuation; the first deletion is made whatever it takes.
+        Tokens that deletions may forward, per distinct continuation; the first one, and those of redundancy groups, are
+        made whatever they take.
     max_exact : int, default 64
         Most random subsets that are deleted; more than ``exact_tokens`` allows only where the agreement is low.
     n_drops : int, default 3
@@ -159,7 +162,9 @@ class Screened:
         """Stage 2; once more with whoever was tied and turns out to matter."""
         players = tied(screen.n_segments, screen.alike)
         size = np.abs(players.summed(prior))
-        players = players.without(_tied_among(players, size >= MATTERS * size.max(axis=1, keepdims=True, initial=0)))
+        players = players.without(
+            _tied_among(players, size > MATTERS * size.max(axis=1, keepdims=True, initial=screen.floor))
+        )
         look = self._hide(screen, players, prior, seed)
         beyond = np.abs(look.effects) + look.half_width(self.level) > look.delta[:, None]
         matter = _tied_among(players, beyond & (np.abs(look.effects) > MATTERS * look.delta[:, None]))
@@ -196,8 +201,8 @@ class Screened:
 
     def _delete_leaders(self, look: Look, ledger: Ledger) -> None:
         """Single deletions of leading segments, the most telling first; one whatever it takes."""
-        for column in look.leaders(self.n_drops)[:MAX_LEADERS]:
-            [mask] = _without(ledger.screen.n_segments, [(column,)])
+        for members in look.leaders(self.n_drops)[:MAX_LEADERS]:
+            [mask] = _without(ledger.screen.n_segments, [members])
             if not ledger.has(mask) and (not len(ledger.masks) or ledger.affords(mask[None], self.exact_tokens)):
                 ledger.delete(mask[None])
 
@@ -206,23 +211,17 @@ class Screened:
         masks = look.players.masks(look.rows)
         before: NDArray[np.int8] | None = None
         while True:
-            transfers = [
-                transferred(
-                    fit.effects,
-                    fit.error,
-                    spread=float(look.values[:, target].std()),
-                    rows=ledger.confirmed(look, target),
-                )
-                for target, fit in enumerate(look.fits)
-            ]
+            transfers = [_transfer(look, ledger, target) for target in range(len(look.fits))]
             effects, half_width = _stacked(transfers, self.level)
             now = look.verdicts(effects, half_width)
-            low = any(one.agreement < MIN_AGREEMENT for one in transfers)
+            low = any(ledger.may_disagree(look, target, MIN_AGREEMENT) for target in range(len(transfers)))
             settled = before is not None and np.array_equal(now, before)
             new = masks[ledger.n_random : ledger.n_random + EXACT_ROUND]
             affordable = ledger.affords(new, self.exact_tokens) or low
             most = min(self.max_exact, len(masks))
-            if (settled and not low) or not affordable or ledger.n_random + len(new) > most or not len(new):
+            if not len(new) or not affordable or ledger.n_random + len(new) > most:
+                return transfers
+            if settled and (not low or ledger.n_random >= ENOUGH):
                 return transfers
             ledger.delete(new, random=True)
             before = now
@@ -253,6 +252,14 @@ class Screened:
             agreement=agreement,
             tied=tuple(columns for columns in look.players.members if len(columns) > 1),
         )
+
+
+def _transfer(look: Look, ledger: Ledger, target: int) -> Transfer:
+    """By the random subsets alone where they are enough, else by whatever was deleted and by other prompts."""
+    fit, spread = look.fits[target], float(look.values[:, target].std())
+    if ledger.n_random >= ENOUGH:
+        return corrected(fit.effects, fit.error, spread=spread, rows=ledger.random_rows(look, target))
+    return transferred(fit.effects, fit.error, spread=spread, rows=ledger.confirmed(look, target))
 
 
 def _tied_among(players: Players, matters: MaskArray) -> list[int]:

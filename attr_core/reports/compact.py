@@ -23,11 +23,12 @@ def compact(attribution: Attribution) -> dict[str, Any]:
     -------
     dict
         ``claims``: for each its ``text`` and its ``targets`` (its pivots and what was named in it, such as a tool
-        call's arguments; where there are none the claim itself). Each target has its ``causes``, the segments with a
-        verdict other than no effect or undetermined, the largest effect first, and ``undetermined``, how many segments
-        could not be told; ``groups`` of segments of which each does without the others, and ``pairs`` that act
-        together, where there are any. ``resolution`` "group" says that a segment was removed with its near-duplicates
-        only. ``expected`` is such a target too, where the expected answer was measured against this one. Effects are in ``unit``, rounded to three decimals.
+        call's arguments; where there are none the claim itself). Each target has its ``causes``, the segments with
+        a verdict other than no effect or undetermined, the largest effect first, and ``undetermined``, how many
+        segments could not be told; ``groups`` of segments of which each does without the others, and ``pairs`` that
+        act together, where there are any. ``resolution`` "group" says that a segment was removed with its near-
+        duplicates only. ``expected`` is such a target too, where the expected answer was measured against this one.
+        Effects are in ``unit``, rounded to three decimals.
     """
     claims = [
         {"text": claim.text, "targets": [_target(attribution, row) for row in rows]}
@@ -41,7 +42,7 @@ def compact(attribution: Attribution) -> dict[str, Any]:
         "unit": attribution.unit,
         "measured_on": attribution.measured_on,
         "claims": claims,
-        **{"expected": _target(attribution, row) for row in attribution.rows(TargetKind.REFERENCE)},
+        **_expected(attribution),
         "warnings": list(attribution.warnings),
     }
 
@@ -66,6 +67,11 @@ def _target(attribution: Attribution, row: int) -> dict[str, Any]:
         "undetermined": int(np.count_nonzero(verdicts == Verdict.UNDETERMINED.value)),
         **_together(attribution, row),
     }
+
+
+def _expected(attribution: Attribution) -> dict[str, Any]:
+    rows = attribution.rows(TargetKind.REFERENCE)
+    return {"expected": _target(attribution, rows[0])} if rows else {}
 
 
 def _together(attribution: Attribution, row: int) -> dict[str, Any]:
