@@ -13,9 +13,9 @@ from attr_core.capabilities import offered, require
 from attr_core.claims import claims_of, values_of
 from attr_core.engines import load_engine
 from attr_core.errors import BudgetExceededError, ConfigurationError, ContextTooLongError, InputError
-from attr_core.estimators import ContextCite, DebiasedLasso, PathGradients, Screened, estimator_named
+from attr_core.estimators import ContextCite, DebiasedLasso, Hierarchical, PathGradients, Screened, estimator_named
 from attr_core.placebo import with_placebos
-from attr_core.pricing import gate_calls, plan_of
+from attr_core.pricing import most_gate_calls, plan_of
 from attr_core.prompt import ablate, candidates, count_tokens
 from attr_core.protocols import Capability, Engine, Estimator, Renders
 from attr_core.segmenter import documents_before, partly_located, segment_trace, unlocated
@@ -154,7 +154,7 @@ def _estimator(setup: Setup, options: Options, max_masks: int | None, *, sample:
     n_segments, wanted = len(setup.columns), options.estimator or setup.algorithm.estimator
     screens = can_hide(_screen_of(setup), setup.generation, setup.columns, setup.response)
     if wanted is None:
-        gates = gate_calls(setup.n_direct) if screens else None
+        gates = most_gate_calls(setup, Screened()) if screens else None
         return default_estimator(n_segments, max_masks, sample=sample, gates=gates)
     estimator = estimator_named(wanted) if isinstance(wanted, str) else wanted
     if isinstance(estimator, Screened | PathGradients):
@@ -164,13 +164,11 @@ def _estimator(setup: Setup, options: Options, max_masks: int | None, *, sample:
                 f"{estimator.name} cannot hide segments in this prompt, whose chat template rewrites them; "
                 "use debiased-lasso"
             )
-    if sample and not isinstance(estimator, DebiasedLasso | ContextCite):
+    if sample and not isinstance(estimator, DebiasedLasso | ContextCite | Hierarchical):
         raise ConfigurationError(
             f"{estimator.name} needs prompts that exceed the model's window; use debiased-lasso, or a larger window"
         )
-    needed = estimator.n_masks(n_segments)
-    if isinstance(estimator, Screened | PathGradients):
-        needed += gate_calls(setup.n_direct)
+    needed = estimator.n_masks(n_segments) + most_gate_calls(setup, estimator)
     if max_masks is not None and needed > max_masks:
         raise BudgetExceededError(
             f"{estimator.name} over {n_segments} segments needs up to {needed} calls, the budget leaves {max_masks};"
@@ -211,8 +209,8 @@ def _within_budget(setup: Setup, options: Options, *, sample: bool) -> Setup:
 
 def _most_calls(setup: Setup) -> int:
     """Of the estimate alone."""
-    gates = gate_calls(setup.n_direct) if isinstance(setup.estimator, Screened | PathGradients) else 0
-    return (setup.estimator.n_masks(len(setup.columns)) + gates) * setup.n_continuations
+    of_masks = setup.estimator.n_masks(len(setup.columns))
+    return (of_masks + most_gate_calls(setup, setup.estimator)) * setup.n_continuations
 
 
 def _within_tokens(setup: Setup, options: Options) -> Setup:

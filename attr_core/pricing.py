@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attr_core._setup import Setup
-from attr_core.estimators import PathGradients, Screened
+from attr_core.estimators import Hierarchical, PathGradients, Screened
 from attr_core.estimators.path_gradients import GATES
 from attr_core.interventions import sampling_like
 from attr_core.prompt import ablate, count_tokens
@@ -16,12 +16,15 @@ from attr_core.results import Cost, Plan, Step
 from attr_core.types import Message, Prompt
 from attr_core.values import can_hide
 
-__all__ = ["gate_calls", "plan_of"]
+__all__ = ["gate_calls", "most_gate_calls", "plan_of"]
 
 LIKELY_HIDDEN = 52
 """Hidden masks that a screen is likely to take: two looks, and what it deletes."""
 
 LIKELY_DELETED = 8
+
+MOST_ROUNDS = 3
+"""Of a hierarchy that screens: a small screen and a whole one take up its masks, so it has two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +71,24 @@ def plan_of(setup: Setup) -> Plan:
     )
 
 
+def most_gate_calls(setup: Setup, estimator: Estimator) -> int:
+    """Calls that the path's gates take at most for one continuation: a pass each, and two more per target."""
+    return _looks(setup, estimator) * gate_calls(setup.n_direct)
+
+
 def gate_calls(n_targets: int) -> int:
-    """Calls that the path's gates take for targets of one continuation: a pass each, and two more per target."""
+    """Calls that one path's gates take for so many targets of one continuation."""
     return len(GATES) * (1 + 2 * n_targets)
+
+
+def _looks(setup: Setup, estimator: Estimator) -> int:
+    """How often an estimator differentiates along the path: a screen inside a hierarchy once a round."""
+    if isinstance(estimator, Hierarchical):
+        can = can_hide(
+            setup.engine if setup.screen is None else setup.screen, setup.generation, setup.columns, setup.response
+        )
+        return MOST_ROUNDS if can else 0
+    return 1 if _screens(estimator) else 0
 
 
 def _screens(estimator: Estimator) -> bool:
@@ -81,7 +99,8 @@ def _ablating(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
     """Steps as expected; calls that may come on top, and the most tokens of all."""
     expected = _expected_masks(setup.estimator, len(setup.columns))
     scored = expected * setup.n_continuations
-    extra = (setup.estimator.n_masks(len(setup.columns)) - expected) * setup.n_continuations
+    most = setup.estimator.n_masks(len(setup.columns)) + most_gate_calls(setup, setup.estimator)
+    extra = (most - expected) * setup.n_continuations
     calls = scored + setup.n_repeats + setup.n_regenerations + extra
     steps = [Step("ablations scored", scored, scored * sizes.ablated)]
     return steps, Cost(calls=extra, tokens_in=calls * (sizes.full + sizes.answer))
@@ -91,7 +110,7 @@ def _screening(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
     """As :func:`_ablating`. The prompt is forwarded once, with the gates; then its tail only."""
     n, estimator, rounds = len(setup.columns), setup.estimator, setup.n_continuations
     tail = _tail_size(setup)
-    gates, most_gates = gate_calls(setup.likely_direct) * rounds, gate_calls(setup.n_direct) * rounds
+    gates, most_gates = gate_calls(setup.likely_direct) * rounds, most_gate_calls(setup, estimator) * rounds
     hidden, deleted, tokens_deleted = 0, rounds, rounds * (sizes.empty + sizes.answer)  # all removed
     if isinstance(estimator, Screened):
         hidden, deleted = LIKELY_HIDDEN * rounds, (LIKELY_DELETED + 1) * rounds

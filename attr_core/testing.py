@@ -137,7 +137,7 @@ class GameValue:
     """A value function given by a plain function of one mask, for testing estimators against closed forms.
 
     ``game`` maps a mask ``(n_segments,)`` to the values of all targets ``(n_targets,)``. Masks that keep more than
-    ``max_kept`` segments do not fit. ``measured`` keeps every mask measured.
+    ``max_kept`` segments do not fit. ``groups`` are columns of a document each. ``measured`` keeps every mask measured.
     """
 
     game: Callable[[MaskArray], Sequence[float]]
@@ -149,6 +149,7 @@ class GameValue:
     knows_right: bool = False
     max_kept: float = np.inf
     measured: list[tuple[bool, ...]] = field(default_factory=list)
+    groups: tuple[tuple[int, ...], ...] = ()
 
     @property
     def scales(self) -> FloatArray:
@@ -186,6 +187,7 @@ class ScreenedGame:
     measured: list[tuple[bool, ...]] = field(default_factory=list)
     hid: list[tuple[bool, ...]] = field(default_factory=list)
     n_gates: int = 0
+    groups: tuple[tuple[int, ...], ...] = ()
 
     @property
     def scales(self) -> FloatArray:

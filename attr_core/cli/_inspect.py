@@ -77,8 +77,8 @@ def inspect(
     estimator: Annotated[
         str | None,
         typer.Option(
-            help="screened, path-gradients, banzhaf, shapley, debiased-lasso, context-cite or leave-one-out; "
-            "default by number of segments and engine."
+            help="screened, hierarchical, path-gradients, banzhaf, shapley, debiased-lasso, context-cite or "
+            "leave-one-out; default by number of segments and engine."
         ),
     ] = None,
     screen_with: Annotated[

@@ -36,11 +36,11 @@ def rest_masks(
         ],
         dim=1,
     )
-    distance = places[:, None] - torch.cat([prefix, places])
+    keys = torch.cat([prefix, places])
     low = torch.finfo(dtype).min  # not -inf, of which a row without any other makes NaN
     made: dict[int | None, torch.Tensor] = {}
     for window in set(windows.values()):
-        seen = is_read if window is None else is_read & (distance < window)
+        seen = is_read if window is None else is_read & (keys > (places - window)[:, None])
         made[window] = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, low)[None, None]
     if len(windows) == 1:
         return made[next(iter(windows.values()))]

@@ -72,7 +72,7 @@ def share(rows: Sequence[Row], held: Row, terms: Terms, *, is_wanted: bool = Tru
     n_new = len(rows[kept]) - 1 - alike[kept]
     if n_new <= 0:
         return best  # it is held
-    other = _sharing(rows, [min(n, len(rows[kept]) - 1) for n in alike_kept], kept, len(rows[kept]), terms)
+    other = _sharing(rows, alike_kept, kept, len(rows[kept]) - 1, terms)
     forgotten = len(held) - alike[kept] if is_wanted else 0
     other_cost = _cost(rows, other, terms) + n_new + terms.pass_tokens * -(-n_new // terms.max_tokens) + forgotten
     return other if other.shared and other_cost <= (1 - LEAST_SAVED) * cost else best
@@ -93,7 +93,7 @@ def _most_alike(rows: Sequence[Row], alike_held: Sequence[int], held: Row) -> tu
 
 def _alike(rows: Sequence[Row]) -> Iterator[tuple[int, list[int]]]:
     """For each row, how many of its first tokens each row shares with it."""
-    order = sorted(range(len(rows)), key=lambda n: rows[n])
+    order = sorted(range(len(rows)), key=lambda n: list(rows[n]))
     # In this order two rows share what all neighbours between them share.
     steps = [n_alike(rows[one], rows[other]) for one, other in pairwise(order)]
     for place, kept in enumerate(order):
@@ -110,7 +110,7 @@ def _alike(rows: Sequence[Row]) -> Iterator[tuple[int, list[int]]]:
 def _sharing(rows: Sequence[Row], alike: Sequence[int], hold: int | None, n_held: int, terms: Terms) -> Sharing:
     """The rows that share enough, packed; none if what is to be held does not fit."""
     # A row's last token is read off, so it is never among those held.
-    shared = {n: min(alike[n], len(row) - 1) for n, row in enumerate(rows)}
+    shared = {n: min(alike[n], len(row) - 1, n_held) for n, row in enumerate(rows)}
     shared = {n: s for n, s in shared.items() if s >= LEAST_SHARED * (len(rows[n]) + terms.n_continuation)}
     if not shared or (len(shared) == 1 and hold is not None):
         return Sharing()

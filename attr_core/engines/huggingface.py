@@ -59,7 +59,7 @@ class HuggingFaceEngine:
     hidden_memory : int, default HIDDEN_MEMORY
         Bytes that :meth:`score_hidden` may take beside the weights: the prompt's cache, which is kept for the next call
         until another prompt or :meth:`release`, and one pass, into which as many masks are packed as fit (at least
-        one). :mod:`attr_core.engines._memory` has the formula.
+        one). :meth:`score` keeps a prompt within it, or none. :mod:`attr_core.engines._memory` has the formula.
     template_options : mapping, optional
         Further variables for the chat template, such as ``{"enable_thinking": False}``.
 
@@ -163,9 +163,20 @@ class HuggingFaceEngine:
         return Rendering(rendered.text, tuple(ids), rendered.notes)
 
     def score(self, prompts: Sequence[Prompt], continuation: str) -> list[TokenScores]:
-        """Log-probability of each token of ``continuation`` after each prompt; one forward pass per prompt.
+        """Log-probability of each token of ``continuation`` after each prompt; one forward pass per prompt at most.
 
         The continuation is tokenised once, without special tokens, and what ends the turn is not scored.
+
+        A prompt that begins with tokens whose cache is kept forwards only what follows them, which gives the same
+        numbers up to rounding; one of the prompts is kept first where that saves more than it costs. A prompt that
+        lacks one segment of a kept one so costs the tokens behind that segment. What :meth:`score_hidden` keeps gives
+        way only to a saving above what it would cost again, or once a batch had no use for it.
+
+        Returns
+        -------
+        list of TokenScores, one per prompt
+            ``tokens_in`` counts the tokens forwarded; those of a prompt that is kept first, for the first result that
+            needed them.
 
         Raises
         ------

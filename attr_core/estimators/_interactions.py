@@ -90,7 +90,7 @@ def members_of(alike: Iterable[Sequence[int]], pairs: Iterable[Pair]) -> list[tu
 
 
 def redundant(
-    members: tuple[int, ...], joint: FloatArray, singles: FloatArray, *, floor: float
+    members: tuple[int, ...], joint: FloatArray, singles: FloatArray, *, told: MaskArray | None = None, floor: float
 ) -> list[RedundancyGroup]:
     """The targets for which deleting all members takes more than their single drops add up to, and none carries most.
 
@@ -102,12 +102,15 @@ def redundant(
     members : tuple of int
     joint : array, shape (n_targets,)
     singles : array, shape (n_targets, n_members)
+    told : array of bool, shape (n_targets,), optional
+        Whether all members support the target; by default they do.
     floor : float
     """
     summed = singles.sum(axis=1)
     return [
         RedundancyGroup(members, target, float(joint[target]), float(summed[target]))
         for target in range(len(joint))
-        if joint[target] - summed[target] > max(floor, NEEDLESS * abs(joint[target]))
+        if (told is None or told[target])
+        and joint[target] - summed[target] > max(floor, NEEDLESS * abs(joint[target]))
         and singles[target].max(initial=0.0) <= MOST_ALONE * joint[target]
     ]

@@ -76,14 +76,15 @@ class Ledger:
         return Confirmed(rows.masks[self.is_random], rows.exact[self.is_random], rows.hidden[self.is_random])
 
     def may_disagree(self, look: Look, target: int, least: float) -> bool:
-        """Whether the agreement may be below ``least``, for all that the random subsets (if any) tell."""
-        rows = self.random_rows(look, target) if self.n_random else self.confirmed(look, target)
+        """Whether the agreement is below ``least``, or may be for all that the random subsets tell."""
         spread = float(look.values[:, target].std())
-        if not len(rows.masks) or spread <= 0:
+        if not len(self.masks) or spread <= 0:
             return False
-        share = float(np.mean((rows.exact - rows.hidden) ** 2)) / spread**2
-        doubt = self.n_random / float(stats.chi2.ppf(DOUBT, self.n_random)) if self.n_random else 1.0
-        return 1 - share * doubt < least
+        off = ((self.confirmed(look, target).exact - self.confirmed(look, target).hidden) / spread) ** 2
+        if not self.n_random:
+            return bool(1 - off.mean() < least)
+        doubt = self.n_random / float(stats.chi2.ppf(DOUBT, self.n_random))
+        return bool(1 - max(off.mean(), doubt * off[self.is_random].mean()) < least)
 
     def drops(self) -> FloatArray:
         """Of single deletions ``(n_targets, n_segments)``, NaN where none was made."""

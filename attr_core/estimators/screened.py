@@ -188,15 +188,17 @@ class Screened:
     def _groups(self, look: Look, ledger: Ledger) -> list[RedundancyGroup]:
         """Near-duplicates and negative pairs, deleted alone and together where hiding them says that is worth it."""
         found: list[RedundancyGroup] = []
-        candidates = members_of(ledger.screen.alike, look.pairs)
+        supports = look.players.spread(look.effects) > 0
+        both = [pair for pair in look.pairs if supports[pair.target, [pair.first, pair.second]].all()]
+        candidates = members_of(ledger.screen.alike, both)
         single = {columns[0] for columns in look.players.members if len(columns) == 1}
         size = {members: look.weight(members) for members in candidates if single.issuperset(members)}
         worth = [one for one in size if size[one] > 1 and len(one) <= MAX_MEMBERS]
         for members in sorted(worth, key=lambda one: -size[one])[:MAX_GROUPS]:
             masks = _without(ledger.screen.n_segments, [members, *((column,) for column in members)])
-            if redundant(members, *_joint_and_singles(ledger.hidden_drops(masks)), floor=ledger.screen.floor):
-                drops = ledger.delete(masks)
-                found += redundant(members, *_joint_and_singles(drops), floor=ledger.screen.floor)
+            told, floor = np.asarray(supports[:, list(members)].all(axis=1)), ledger.screen.floor
+            if redundant(members, *_joint_and_singles(ledger.hidden_drops(masks)), told=told, floor=floor):
+                found += redundant(members, *_joint_and_singles(ledger.delete(masks)), told=told, floor=floor)
         return found
 
     def _delete_leaders(self, look: Look, ledger: Ledger) -> None:

@@ -123,6 +123,11 @@ class ReferenceContrast:
         """Groups of columns whose texts are nearly the same."""
         return self._recorded.alike
 
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Columns of each document."""
+        return self._recorded.groups
+
     def prices(self, masks: MaskArray) -> NDArray[np.int64]:
         """About how many tokens ``exact`` forwards for each mask ``(n_masks,)``, for each of the two texts."""
         return self._recorded.prices(masks)

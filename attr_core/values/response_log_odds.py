@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attr_core.capabilities import offered
-from attr_core.errors import ContextTooLongError, InputError
+from attr_core.errors import ContextTooLongError, InputError, SegmentationError
 from attr_core.prompt import ablations, count_tokens
 from attr_core.protocols import Capability, Engine, ScoringEngine, SizesTails, TailSize, TokenScores
 from attr_core.reading import log_odds, tokens_of
@@ -18,7 +18,7 @@ from attr_core.results import FloatArray, MaskArray
 from attr_core.similar import near_duplicates
 from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target, TargetKind
 
-__all__ = ["SCREENS", "ResponseLogOdds"]
+__all__ = ["SCREENS", "ResponseLogOdds", "can_hide"]
 
 SCREENS = frozenset({Capability.SCORE_HIDDEN, Capability.GATE_GRADIENTS})
 """What an engine must offer for the cheaper fidelities."""
@@ -83,7 +83,7 @@ class ResponseLogOdds:
         self._claims = tuple(claims)
         self._scales: FloatArray | None = None
         self._screen: Any = engine if screen is None else screen
-        if offered(self._screen) >= SCREENS:
+        if can_hide(self._screen, generation, self._segments, response):
             self.hidden: Callable[[MaskArray], FloatArray] = self._hidden
             self.gradients: Callable[[FloatArray], FloatArray] = self._gradients
 
@@ -147,6 +147,18 @@ class ResponseLogOdds:
                 self._scales[column] = inside.sum()
         return values
 
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Columns of each document, in order of first appearance; every column is in one of them.
+
+        A document is what one ``group_id`` names, else the first retrieved document that a segment is or holds,
+        else its message.
+        """
+        found: dict[tuple[str, str | int], list[int]] = {}
+        for column, segment in enumerate(self._segments):
+            found.setdefault(_document_of(segment), []).append(column)
+        return tuple(map(tuple, found.values()))
+
     @cached_property
     def alike(self) -> tuple[tuple[int, ...], ...]:
         """Groups of columns whose texts are nearly the same."""
@@ -155,16 +167,17 @@ class ResponseLogOdds:
     def prices(self, masks: MaskArray) -> NDArray[np.int64]:
         """About how many tokens ``exact`` forwards for each mask ``(n_masks,)``, per distinct continuation.
 
-        By characters: what is kept behind the first removed segment, since what stands before it is held in the cache.
+        By characters: what is kept, behind the first removed segment only where what stands before it is cached.
         """
         places = [min((one.message, one.start) for one in segment.locations) for segment in self._segments]
         lengths = np.array([sum(one.end - one.start for one in segment.locations) for segment in self._segments])
         order = np.array(sorted(range(len(places)), key=lambda n: places[n]), dtype=np.int64)
         size = self._tail_size
+        is_held = can_hide(self._engine, self._generation, self._segments, self._response)
         per_character = size.prefix / max(int(lengths.sum()), 1)
         found = np.zeros(len(masks), dtype=np.int64)
         for row, mask in enumerate(masks[:, order]):
-            first = int(np.argmin(mask)) if not mask.all() else len(mask)
+            first = (int(np.argmin(mask)) if not mask.all() else len(mask)) if is_held else 0
             found[row] = size.tail + round(per_character * float((lengths[order] * mask)[first:].sum()))
         return found
 
@@ -272,5 +285,26 @@ class ResponseLogOdds:
         return tokens_of(target, score.offsets, begins=0 if claim is None else claim.start)
 
 
+def can_hide(engine: object, generation: Generation, segments: Sequence[Segment], response: str) -> bool:
+    """Whether the engine offers hidden masks and gradients, for this very prompt; forwards nothing.
+
+    Some templates rewrite what segments say, and prompts may exceed the window: then segments can only be deleted.
+    """
+    if not offered(engine) >= SCREENS:
+        return False
+    if isinstance(engine, SizesTails):
+        try:
+            engine.tail_size(generation.prompt, segments, response)
+        except (SegmentationError, ContextTooLongError):
+            return False
+    return True
+
+
 def _summed(scores: Sequence[TokenScores], inside: NDArray[np.bool_]) -> FloatArray:
     return log_odds(np.array([score.logprobs[inside].sum() for score in scores]))
+
+
+def _document_of(segment: Segment) -> tuple[str, str | int]:
+    if segment.group_id:
+        return "group", segment.group_id
+    return ("document", segment.documents[0]) if segment.documents else ("message", segment.locations[0].message)

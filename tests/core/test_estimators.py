@@ -167,7 +167,7 @@ def test_either_of_two_segments_hides_from_leave_one_out_but_not_from_banzhaf() 
 def test_exact_effects_and_valid_intervals_decide_and_nothing_else() -> None:
     named = {name: estimator_named(name) for name in ESTIMATORS}
     decisive = {name for name, one in named.items() if one.estimate(additive(WEIGHTS, one)).decisive}
-    assert decisive == {"banzhaf", "debiased-lasso", "screened", "shapley"}
+    assert decisive == {"banzhaf", "debiased-lasso", "hierarchical", "screened", "shapley"}
 
 
 def sparse_game(n_segments: int, seed: int, **options: float) -> tuple[GameValue, np.ndarray]:

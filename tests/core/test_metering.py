@@ -409,3 +409,66 @@ def test_an_engine_that_declares_less_than_it_has_methods_for_is_believed() -> N
         metered.score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
     with pytest.raises(MissingCapabilityError, match="gate_gradients"):
         metered.gate_gradients(PROMPT, SEGMENTS, GATES, "yes it", TARGETS)
+
+
+# Another engine on the same account
+
+
+def test_what_an_engine_alongside_spends_is_on_the_same_account() -> None:
+    engine, other = ScriptedEngine(), CachedEngine()
+    metered = MeteredEngine(engine)
+    alongside = metered.alongside(other)
+    metered.score(PROMPTS[:3], "yes it is")
+    alongside.score_hidden(PROMPT, SEGMENTS, MASKS, "yes it is")
+    assert metered.cost == alongside.cost
+    assert (metered.cost.calls, metered.cost.tokens_in) == (7, 3 * 3 + 140)
+    assert (alongside.spec, alongside.fingerprint) == (other.spec, other.fingerprint)
+    assert Capability.SCORE_HIDDEN in alongside.capabilities
+    assert Capability.SCORE_HIDDEN not in metered.capabilities
+    assert alongside.tail_size(PROMPT, SEGMENTS, "yes") == TailSize(100, 10, True)
+    with pytest.raises(AttributeError):
+        _ = metered.tail_size
+
+
+def test_caps_hold_for_both_together_whoever_spends_last() -> None:
+    metered = MeteredEngine(ScriptedEngine(), budget=Budget(calls=6))
+    other = CachedEngine()
+    alongside = metered.alongside(other)
+    alongside.score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+    with pytest.raises(BudgetExceededError, match="3 more calls after 4"):
+        metered.score(PROMPTS[:3], "yes")
+    metered.score(PROMPTS[:2], "yes")
+    with pytest.raises(BudgetExceededError, match="1 more calls after 6"):
+        alongside.score_hidden(PROMPT, SEGMENTS, MASKS[:1], "no")
+    assert metered.cost.calls == 6
+    assert len(other.sent) == 1
+
+
+def test_a_cap_of_tokens_counts_what_the_other_spent() -> None:
+    metered = MeteredEngine(ScriptedEngine(), budget=Budget(tokens=150))
+    metered.alongside(CachedEngine()).score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+    assert metered.cost.tokens_in == 140
+    with pytest.raises(BudgetExceededError, match="after 140 could pass the budget of 150 tokens"):
+        metered.score(PROMPTS[:1], "yes")
+
+
+def test_the_cache_is_shared_and_one_engines_measurement_is_never_the_others() -> None:
+    cache = Cache(":memory:")
+    first = MeteredEngine(CachedEngine("test:one"), cache=cache)
+    other = CachedEngine("test:two", logprob=-2.0)
+    alongside = first.alongside(other)
+    ours = first.score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+    theirs = alongside.score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+    assert [score.logprobs[0] for score in theirs] == [score.logprobs[0] - 1 for score in ours]
+    again = MeteredEngine(ScriptedEngine(), cache=cache).alongside(other)
+    again.score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+    assert (again.cost.calls, again.cost.cache_hits) == (0, 4)
+
+
+def test_progress_counts_both() -> None:
+    told: list[tuple[int, int]] = []
+    metered = MeteredEngine(ScriptedEngine(), progress=lambda *done: told.append(done), planned=30)
+    metered.score(PROMPTS[:5], "yes")
+    metered.alongside(CachedEngine()).score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+    metered.score(PROMPTS[5:7], "yes")
+    assert told == [(5, 30), (9, 30), (11, 30)]

@@ -81,24 +81,25 @@ def assert_alike(found, expected, atol=1e-4):
 # The numbers
 
 
+DELETED = st.lists(st.sets(st.integers(0, len(FACTS) - 1)), min_size=1, max_size=9)
+
+
 @pytest.fixture(scope="module")
 def kept_engine(tiny_engine):
-    """One engine of each family for all examples, so that each finds held what the example before left."""
+    """One engine of each family for all examples."""
     return functools.cache(tiny_engine)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=25)
-@given(
-    deleted=st.lists(st.sets(st.integers(0, len(FACTS) - 1)), min_size=1, max_size=9),
-    before=st.sampled_from(["as it is", "nothing held", "full prompt held"]),
-)
-def test_any_batch_scores_as_each_prompt_in_a_plain_pass(kept_engine, family, deleted, before):
+@settings(max_examples=15)
+@given(deleted=DELETED, before=st.lists(DELETED, max_size=2), is_screened=st.booleans())
+def test_any_batch_scores_as_each_prompt_in_a_plain_pass(kept_engine, family, deleted, before, is_screened):
     engine = kept_engine(family)
-    if before == "nothing held":
-        engine.release()
-    elif before == "full prompt held":
+    engine.release()
+    if is_screened:
         hold(engine, full_and_segments())
+    for others in before:
+        engine.score([prompt(without(*gone)) for gone in others], RESPONSE)
     prompts = [prompt(without(*gone)) for gone in deleted]
     assert_alike(engine.score(prompts, RESPONSE), one_by_one(engine, prompts))
 
@@ -106,6 +107,8 @@ def test_any_batch_scores_as_each_prompt_in_a_plain_pass(kept_engine, family, de
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rests_of_different_lengths_share_a_pass(tiny_engine, family, attention, monkeypatch):
+    if (family, attention) == ("gemma2", "sdpa"):
+        pytest.skip("transformers has no soft-capping in sdpa")
     engine = tiny_engine(family, attention=attention)
     prompts = [prompt(without(n)) for n in range(len(FACTS))]
     expected = one_by_one(engine, prompts)
@@ -369,11 +372,11 @@ def test_shared_beginnings_are_those_of_every_pair(rows):
 
 
 def test_a_held_prompt_gives_way_only_to_savings_above_what_it_cost_or_once_it_was_of_no_use():
-    held = tuple(range(1000))
-    rows = [[*range(2000, 2100), n, n, n] for n in range(3)]
-    assert share(rows, held, terms()) == Sharing()
-    assert share(rows, held, terms(), is_wanted=False).hold == 0
-    assert share(rows * 8, held, terms()).hold == 0
+    rows = [[*range(2000, 2100), n, n, n] for n in range(5)]
+    for n_held, is_kept in ((250, False), (350, True), (1000, True)):  # of five rows of 100, four are saved
+        held = tuple(range(n_held))
+        assert (share(rows, held, terms(max_tokens=512)) == Sharing()) == is_kept
+        assert share(rows, held, terms(max_tokens=512), is_wanted=False).hold == 0
 
 
 def test_a_stale_prompt_gives_way_at_the_second_batch(tiny_engine):
@@ -395,15 +398,14 @@ def test_a_stale_prompt_gives_way_at_the_second_batch(tiny_engine):
 def test_on_real_weights_leaving_one_out_scores_as_in_plain_passes(request, fixture):
     engine = request.getfixturevalue(fixture)
     facts = [f"Fact {n}: the tower of city {n} opened in {1800 + n}." for n in range(36)]
-    deleted = [(), (35,), (30, 33), (18,), (7, 20, 34), (0,)]
+    deleted = [(), (35,), (18,), (12, 20, 34)]
     prompts = [prompt(without(*gone, n=36), facts=facts) for gone in deleted]
     assert len(ids_of(engine, prompts[0])) > 600  # beyond Gemma's sliding window of 512
     expected = one_by_one(engine, prompts)
     engine.release()
-    for _ in range(2):
-        found = engine.score(prompts, RESPONSE)
-        assert sum(one.tokens_in for one in found) < 0.75 * sum(one.tokens_in for one in expected)
-        assert_alike(found, expected)
-    engine.generate(prompts[:1], Sampling(max_tokens=2))
-    assert_alike(engine.score(prompts[1:2], RESPONSE), expected[1:2])
+    found = engine.score(prompts, RESPONSE)
+    assert sum(one.tokens_in for one in found) < 0.6 * sum(one.tokens_in for one in expected)
+    assert_alike(found, expected)
+    engine.generate(prompts[1:2], Sampling(max_tokens=2))
+    assert_alike(engine.score(prompts[:2], RESPONSE), expected[:2])
     engine.release()

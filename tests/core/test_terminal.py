@@ -6,12 +6,15 @@ import io
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from attr_core.api import attribute
 from attr_core.attribution import Attribution
+from attr_core.reports.compact import compact
 from attr_core.reports.terminal import render_attribution
+from attr_core.results import Pair, RedundancyGroup
 from attr_core.testing import AdditiveEngine
 from attr_core.types import Document, Generation, Message, TargetKind, ToolCall, Trace
 
@@ -273,3 +276,131 @@ def test_hostile_names_are_inert_and_leave_the_rest_its_room() -> None:
         assert "from tool `search\ufffd[2J\ufffd[bold]xxxxxx…`, step 1" in text
     first = shown(attribute(trace, engine=engine(), db=":memory:", step=1), trace)
     assert "step 1 of 3: the model called search\ufffd[2J\ufffd[bold]xxxxxx…(query=" in first
+
+
+# What acts together
+
+
+def together(attribution: Attribution, **names: str) -> Attribution:
+    """As if a screen had found a group, pairs and a header on the first pivot; ``names`` renames segments."""
+    row = attribution.rows(TargetKind.PIVOT)[0]
+    ids = [segment.id for segment in attribution.segments]
+    segments = tuple(replace(segment, id=names.get(segment.id, segment.id)) for segment in attribution.segments)
+    lantern, parade, fees, guild = (ids.index(name) for name in ("lantern", "parade", "fees", "guild"))
+    header = [column for column in range(len(ids)) if ids[column] in ("pond", "lamps", "bridge", "choir")]
+    effects = attribution.effects.copy()
+    effects[:, header] = effects[:, header[:1]]
+    return replace(
+        attribution,
+        segments=segments,
+        effects=effects,
+        groups=(RedundancyGroup((lantern, parade), row, 8.37, 0.51),),
+        pairs=(Pair(row, lantern, parade, -6.97), Pair(row, fees, guild, 2.46), Pair(row, lantern, fees, -3.21)),
+        tied=(tuple(header),),
+        resolution=tuple("group" if column in header else "individual" for column in range(len(ids))),
+        agreement=np.array([0.913] + [1.0] * (len(attribution.targets) - 1)),
+    )
+
+
+def test_a_group_is_one_line_and_its_own_pairs_are_not_told_again(answered: Attribution) -> None:
+    lines = [line.strip() for line in shown(together(answered), agent_trace(), width=160).splitlines()]
+    said = [line for line in lines if "without the other" in line or "act together" in line]
+    assert said == [
+        "lantern, parade each do without the other: deleting all takes 8.4 nats, their single drops add up to 0.5",
+        "fees and guild act together (+2.5 nats): each counts for more with the other",
+        "lantern and fees act together (-3.2 nats): each counts for less with the other",
+    ]
+    assert not [line for line in shown(answered, agent_trace()).splitlines() if "act together" in line]
+
+
+def test_a_group_of_many_is_cropped_and_reads_as_many(answered: Attribution) -> None:
+    row = answered.rows(TargetKind.PIVOT)[0]
+    many = replace(answered, groups=(RedundancyGroup(tuple(range(9)), row, 8.0, 0.0),))
+    assert " and 3 more each do without the others: deleting all takes 8.0 nats" in shown(many, None, width=200)
+
+
+def test_segments_removed_as_one_have_one_line_that_says_how_many(answered: Attribution) -> None:
+    # Those that drive are always shown, so let the header drive.
+    tied = together(answered)
+    [header] = tied.tied
+    verdicts, effects = tied.verdicts.copy(), tied.effects.copy()
+    verdicts[:, list(header)], effects[:, list(header)] = "drives", 5.0
+    text = shown(replace(tied, verdicts=verdicts, effects=effects), agent_trace(), width=160)
+    lines = text.splitlines()
+    here = next(n for n, line in enumerate(lines) if line.startswith("  «1911»  "))
+    end = next(n for n in range(here, len(lines)) if lines[n].startswith("  the claim as a whole"))
+    named = [line for line in lines[here:end] if " alike " in line]
+    assert len(named) == 1
+    assert f"{tied.segments[header[0]].id} +3 alike from tool `search`, step 1" in named[0]
+    for column in header[1:]:
+        assert not any(f" {tied.segments[column].id} " in line for line in lines[here:end])
+
+
+def test_what_hiding_stands_for_is_said_at_the_foot(answered: Attribution) -> None:
+    assert "hiding stands for deleting by 91% to 100%" in " ".join(shown(together(answered), None).split())
+    worst = replace(answered, agreement=np.full(len(answered.targets), -3.0))
+    assert "hiding stands for deleting by 0%" in " ".join(shown(worst, None).split())
+    unknown = replace(answered, agreement=np.full(len(answered.targets), np.nan))
+    assert "hiding stands" not in shown(unknown, None)
+
+
+def test_hostile_segment_names_are_inert_in_lines_of_groups_and_pairs(answered: Attribution) -> None:
+    hostile = "\x1b[2J\x1b]0;owned\x07\u202e[bold red]x[/]\r\n" + "y" * 20
+    names = {name: f"{name}{hostile}" for name in ("lantern", "parade", "fees", "guild", "pond")}
+    found = together(answered, **names)
+    for width in (80, 160):
+        text = shown(found, agent_trace(), width=width)
+        assert not set(text) & {"\x1b", "\x07", "\u202e", "\r"}
+        assert max(map(len, text.splitlines())) <= width
+        flat = " ".join(text.split())
+        assert "[bold red]x[/]" in flat, "markup is text"
+        assert "each do without the other: deleting all takes 8.4 nats" in flat
+        assert "act together (+2.5 nats)" in flat
+
+
+def test_groups_pairs_and_resolution_are_in_compact_json_pandas_and_the_full_dictionary(answered: Attribution) -> None:
+    pytest.importorskip("pandas")
+    found = together(answered)
+    row = found.groups[0].target
+    ids = [segment.id for segment in found.segments]
+    brief = json.loads(json.dumps(compact(found), allow_nan=False))
+    target = next(t for claim in brief["claims"] for t in claim["targets"] if t["text"] == found.targets[row].text)
+    assert target["groups"] == [{"segments": ["lantern", "parade"], "joint_drop": 8.37, "summed_drops": 0.51}]
+    assert [(pair["segments"], pair["effect"]) for pair in target["pairs"]] == [
+        (["lantern", "parade"], -6.97),
+        (["fees", "guild"], 2.46),
+        (["lantern", "fees"], -3.21),
+    ]
+    assert {cause["resolution"] for cause in target["causes"]} == {"individual"}
+    others = [t for claim in brief["claims"] for t in claim["targets"] if t is not target]
+    assert not any("groups" in other or "pairs" in other for other in others)
+    frame = found.to_pandas()
+    grouped = set(frame.loc[frame["resolution"] == "group", "segment"])
+    assert grouped == {ids[column] for column in found.tied[0]}
+    back = Attribution.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False)))
+    assert (back.groups, back.pairs, back.tied, back.resolution) == (
+        found.groups,
+        found.pairs,
+        found.tied,
+        found.resolution,
+    )
+    np.testing.assert_array_equal(back.agreement, found.agreement)
+    assert shown(back, None) == shown(found, None)
+
+
+def test_what_is_predicted_counts_a_header_once_and_pairs_on_their_target(answered: Attribution) -> None:
+    found = together(answered)
+    [header], row, n = found.tied, found.groups[0].target, len(found.segments)
+    kept, removed, without_header = np.ones(n, dtype=bool), np.zeros(n, dtype=bool), np.ones(n, dtype=bool)
+    without_header[list(header)] = False
+    values = found.predicted(np.array([kept, without_header, removed]))
+    assert values.shape == (3, len(found.targets))
+    np.testing.assert_allclose(values[0] - values[1], found.effects[:, header[0]], atol=1e-9)
+    once = [column for column in range(n) if column not in header[1:]]
+    np.testing.assert_allclose(values[0] - values[2], found.effects[:, once].sum(axis=1), atol=1e-9)
+    first, second = found.pairs[1].first, found.pairs[1].second
+    three = np.ones((3, n), dtype=bool)
+    three[0, first] = three[1, second] = three[2, [first, second]] = False
+    one, other, both = values[0] - found.predicted(three)
+    expected = np.where(np.arange(len(found.targets)) == row, found.pairs[1].effect, 0.0)
+    np.testing.assert_allclose(one + other - both, expected, atol=1e-9)

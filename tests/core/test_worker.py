@@ -525,7 +525,7 @@ def test_what_does_not_fit_into_the_day_is_postponed_and_costs_nothing(store: St
         ({"engine": object()}, "is no engine"),
         ({"db": "a", "store": "b"}, "both db and store"),
         ({"queue_limit": 0}, "leaves no room"),
-        ({"options": {"granularty": "chunk"}}, "'granularty' is not known here; use estimator, screen_with, generation"),
+        ({"options": {"granularty": "chunk"}}, "'granularty' is not known here; use estimator, screen_with"),
         ({"options": {"budget": Budget()}}, "'budget' is not known here"),
     ],
 )
