@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -22,7 +23,7 @@ from attr_core.results import Budget, Plan
 from attr_core.store import Store
 from attr_core.types import Trace
 
-__all__ = ["Job", "check_options"]
+__all__ = ["Job", "check_options", "import_what_measuring_needs"]
 
 _OF_THE_CALLER = ("engine", "algorithm", "budget", "placebos")
 
@@ -96,6 +97,12 @@ class Job:
 
     def _settle(self, trace: Trace, engine: Engine) -> Setup:
         return settle(trace, replace(self._options, engine=engine))
+
+
+def import_what_measuring_needs() -> None:
+    """Now, since a fork in the midst of another thread's import would leave the child with half a module."""
+    for name in ("sentencex", "sklearn.linear_model", "sklearn.preprocessing"):
+        importlib.import_module(name)
 
 
 def check_options(options: Iterable[str]) -> None:

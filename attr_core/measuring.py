@@ -167,9 +167,10 @@ def _read(setup: Setup, value: ResponseLogOdds | ReferenceContrast, ends: MaskAr
     readings = []
     masks = setup.estimator.ablations(value, seed=seed)  # measured for the estimate too, so these cost nothing more
     hidden = setup.estimator.fidelity == "hidden" and setup.screen is None  # another model has other tokens
+    deleted = masks[:0] if setup.estimator.fidelity == "hidden" else masks
     for claim in (None, *setup.totals):
-        offsets, logprobs = value.tokens(ends, claim)
-        ablated = value.tokens(masks, claim, hidden=hidden)[1] if len(masks) and setup.screen is None else logprobs[:0]
+        offsets, logprobs = value.tokens(np.concatenate([ends, deleted]), claim)
+        ablated = value.tokens(masks, claim, hidden=True)[1] if hidden and len(masks) else logprobs[2:]
         ablated = ablated[~np.isnan(ablated).any(axis=1)]
         readings.append(_Reading(claim, offsets, logprobs[0], logprobs[1], ablated))
     return readings

@@ -105,7 +105,8 @@ def test_scoring_many_equals_scoring_one_at_a_time(scorer):
         alone = scorer.score([prompt], RESPONSE)[0]
         np.testing.assert_allclose(scores.logprobs, alone.logprobs, atol=1e-4)
         np.testing.assert_array_equal(scores.offsets, alone.offsets)
-        assert scores.tokens_in == alone.tokens_in
+        # Less is forwarded of what a kept prompt begins with; the response itself always is.
+        assert min(scores.tokens_in, alone.tokens_in) >= len(scores.logprobs)
 
 
 def test_scores_come_in_the_order_of_the_prompts(scorer):
