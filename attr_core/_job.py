@@ -23,7 +23,7 @@ from attr_core.results import Budget, Plan
 from attr_core.store import Store
 from attr_core.types import Trace
 
-__all__ = ["Job", "check_options", "import_what_measuring_needs"]
+__all__ = ["Job", "check_options"]
 
 _OF_THE_CALLER = ("engine", "algorithm", "budget", "placebos")
 
@@ -54,6 +54,7 @@ class Job:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         check_options(options or {})
+        _import_what_measuring_needs()
         self._options = Options(algorithm=algorithm, budget=_tighter(budget, budget_per_day), **(options or {}))
         self._per_day = budget_per_day
 
@@ -99,7 +100,7 @@ class Job:
         return settle(trace, replace(self._options, engine=engine))
 
 
-def import_what_measuring_needs() -> None:
+def _import_what_measuring_needs() -> None:
     """Now, since a fork in the midst of another thread's import would leave the child with half a module."""
     for name in ("sentencex", "sklearn.linear_model", "sklearn.preprocessing"):
         importlib.import_module(name)

@@ -20,7 +20,7 @@ from attr_core.prompt import ablate, candidates, count_tokens
 from attr_core.protocols import Capability, Engine, Estimator, Renders
 from attr_core.segmenter import documents_before, partly_located, segment_trace, unlocated
 from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target, TargetKind, Trace
-from attr_core.values import can_hide
+from attr_core.values import SCREENS, can_hide
 
 __all__ = ["MAX_COUNTERFACTUALS", "N_REPEATS", "settle"]
 
@@ -34,9 +34,6 @@ N_REPEATS = 2
 """Times that one prompt is scored again, alone, to see how far the engine reproduces its numbers."""
 
 MAX_SEED = 2**31
-
-SCREENS = frozenset({Capability.SCORE_HIDDEN, Capability.GATE_GRADIENTS})
-"""What an engine must offer to screen."""
 
 
 def settle(trace: Trace, options: Options) -> Setup:

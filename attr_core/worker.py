@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from attr_core._job import Job, import_what_measuring_needs
+from attr_core._job import Job
 from attr_core._lane import Lane, is_interpreter_ending
 from attr_core._recording import writer
 from attr_core._recording.membrane import Complaints, safely
@@ -152,7 +152,6 @@ class Worker:
         self._complaints = Complaints()
         if store is None:
             safely(self._complaints, import_what_makes_a_database, db)
-        safely(self._complaints, import_what_measuring_needs)
         self._closed = False
         self._not_loaded: tuple[float, Exception] | None = None
         self._start_over()

@@ -27,7 +27,7 @@ MIN_AGREEMENT = 0.7
 """Share of the hidden values' variance that must be left when what hiding and deleting differ by is taken off."""
 
 MATTERS = 0.1
-"""Effect over the target's largest from which on tied segments are looked at one by one."""
+"""Effect over the margin from which on tied segments are looked at one by one, if it may be beyond the margin."""
 
 ROUND = 16
 """Hidden masks between two looks at the verdicts."""
@@ -161,10 +161,6 @@ class Screened:
     def _look(self, screen: ScreenedValue, prior: FloatArray, seed: int) -> Look:
         """Stage 2; once more with whoever was tied and turns out to matter."""
         players = tied(screen.n_segments, screen.alike)
-        size = np.abs(players.summed(prior))
-        players = players.without(
-            _tied_among(players, size > MATTERS * size.max(axis=1, keepdims=True, initial=screen.floor))
-        )
         look = self._hide(screen, players, prior, seed)
         beyond = np.abs(look.effects) + look.half_width(self.level) > look.delta[:, None]
         matter = _tied_among(players, beyond & (np.abs(look.effects) > MATTERS * look.delta[:, None]))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from attr_core.attribution import Attribution
 from attr_core.reports._words import listed, segment_name
+from attr_core.results import FloatArray
 
 MAX_NAMED = 6
 """Most members that are named."""
@@ -32,3 +35,11 @@ def together_lines(attribution: Attribution, row: int) -> Iterator[str]:
 def alike_name(attribution: Attribution, column: int) -> str:
     """``+11 alike`` for a segment that was removed with eleven others; nothing for one that was removed alone."""
     return f"+{n} alike" if (n := attribution.n_alike(column)) else ""
+
+
+def shares_of(agreement: FloatArray) -> str:
+    """The least and the largest, as far as they differ."""
+    ends = sorted(
+        {f"{max(value, 0.0):.0%}" for value in (np.nanmin(agreement), np.nanmax(agreement))}, key=lambda s: int(s[:-1])
+    )
+    return " to ".join(ends)

@@ -16,7 +16,7 @@ from rich.text import Text
 from attr_core.attribution import Attribution, probability
 from attr_core.carried import Way, carried
 from attr_core.reports._rows import Rows
-from attr_core.reports._together import together_lines
+from attr_core.reports._together import shares_of, together_lines
 from attr_core.reports._ways import way_lines
 from attr_core.reports._words import (
     cropped,
@@ -31,7 +31,7 @@ from attr_core.reports._words import (
     value_name,
     visible,
 )
-from attr_core.results import Cost, FloatArray, PlaceboCheck, Plan, Verdict
+from attr_core.results import Cost, PlaceboCheck, Plan, Verdict
 from attr_core.types import Claim, TargetKind, Trace
 
 __all__ = ["render_attribution", "render_cost", "render_placebos", "render_plan", "visible"]
@@ -352,7 +352,7 @@ def _quality(attribution: Attribution) -> Iterator[str]:
         r2, lds = np.nanmedian(attribution.fit.r2), np.nanmedian(attribution.fit.lds)
         parts.append(f"held-out fit over {attribution.fit.n_held_out} ablations: R² {r2:.2f}, LDS {lds:.2f} (medians)")
     if attribution.agreement is not None and np.isfinite(attribution.agreement).any():
-        parts.append(f"hiding stands for deleting by {_shares(attribution.agreement)}")
+        parts.append(f"hiding stands for deleting by {shares_of(attribution.agreement)}")
     if math.isfinite(attribution.noise_floor):
         parts.append(
             f"one prompt scored alone and in a batch differs by {attribution.noise_floor:.1g} {attribution.unit}"
@@ -361,14 +361,6 @@ def _quality(attribution: Attribution) -> Iterator[str]:
         parts.append(f"{attribution.n_unfit} ablations were too long for the window")
     if parts:
         yield "; ".join(parts)
-
-
-def _shares(agreement: FloatArray) -> str:
-    """The least and the largest, as far as they differ."""
-    ends = sorted(
-        {f"{max(value, 0.0):.0%}" for value in (np.nanmin(agreement), np.nanmax(agreement))}, key=lambda s: int(s[:-1])
-    )
-    return " to ".join(ends)
 
 
 def _likely(full: float, closed_book: float) -> str:

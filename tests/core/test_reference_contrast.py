@@ -1,0 +1,79 @@
+"""Against an expected answer: who leads the model right, who misleads it, and what cannot be told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attr_core.api import attribute, plan
+from attr_core.attribution import Attribution
+from attr_core.errors import InputError
+from attr_core.protocols import Engine
+from attr_core.reports.compact import compact
+from attr_core.testing import AdditiveEngine
+from attr_core.types import TargetKind, Trace
+
+RIGHT, WRONG, OTHER = "The Aldemoor fair opened in 1911.", "The Aldemoor fair opened in 1937.", "Lamps are sold there."
+ANSWER = "It opened in 1937."
+EXPECTED = "It opened in 1911."
+
+
+def trace(expected: str | None = EXPECTED) -> Trace:
+    user = "\n\n".join([RIGHT, WRONG, OTHER, "When did the Aldemoor fair open?"])
+    return Trace.from_messages(
+        [{"role": "user", "content": user}], ANSWER, documents=[RIGHT, WRONG, OTHER], reference=expected
+    )
+
+
+def engine() -> AdditiveEngine:
+    return AdditiveEngine({"1911": {RIGHT: 6.0}, "1937": {WRONG: 4.0}}, bias=-2.0)
+
+
+def columns(found: Attribution) -> list[int]:
+    texts = [segment.text for segment in found.segments]
+    return [texts.index(text) for text in (RIGHT, WRONG, OTHER)]
+
+
+def test_effects_are_what_speaks_for_the_expected_answer_less_what_speaks_for_the_recorded_one() -> None:
+    found = attribute(trace(), engine=engine(), algorithm="reference", db=":memory:")
+    [target] = found.targets
+    assert (target.kind, target.text) == (TargetKind.REFERENCE, EXPECTED)
+    np.testing.assert_allclose(found.effects[0, columns(found)], [6.0, -4.0, 0.0], atol=1e-9)
+    assert [str(found.verdicts[0, column]) for column in columns(found)] == ["helpful", "harmful", "no effect"]
+    assert found.full[0] == pytest.approx(2.0)
+    assert found.closed_book[0] == pytest.approx(0.0)
+    assert not found.is_known(0)
+
+
+def test_it_comes_back_from_json_and_stands_in_the_compact_form() -> None:
+    found = attribute(trace(), engine=engine(), algorithm="reference", db=":memory:")
+    again = Attribution.from_dict(found.to_dict())
+    np.testing.assert_array_equal(again.effects, found.effects)
+    causes = compact(found)["expected"]["causes"]
+    assert [cause["verdict"] for cause in causes] == ["helpful", "harmful"]
+
+
+def test_both_texts_are_paid_for_within_what_the_plan_says() -> None:
+    counting = engine()
+    planned = plan(trace(), engine=counting, algorithm="reference", regenerations=False)
+    spent = attribute(trace(), engine=counting, algorithm="reference", regenerations=False, db=":memory:").cost
+    assert spent.calls == counting.calls == planned.calls == 2 * 2**3
+
+
+@pytest.mark.parametrize("expected", [None, "  "])
+def test_without_an_expected_answer_it_says_how_to_give_one(expected: str | None) -> None:
+    with pytest.raises(InputError, match="--expected"):
+        attribute(trace(expected), engine=engine(), algorithm="reference", db=":memory:")
+
+
+def test_an_expected_answer_that_was_given_leaves_nothing_to_tell_apart() -> None:
+    with pytest.raises(InputError, match="nothing to tell apart"):
+        attribute(trace(f" {ANSWER}\n"), engine=engine(), algorithm="reference", db=":memory:")
+
+
+@pytest.mark.model
+def test_on_a_real_model_the_rival_is_what_misleads(small_engine: Engine) -> None:
+    asked = trace("The Aldemoor fair opened in 1911.")
+    found = attribute(asked, engine=small_engine, algorithm="reference", regenerations=False, db=":memory:")
+    right, wrong, _ = columns(found)
+    assert found.effects[0, right] > found.delta[0] > 0 > -found.delta[0] > found.effects[0, wrong]
