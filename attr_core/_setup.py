@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attr_core.algorithms import Algorithm
+from attr_core.metrics import Metric
 from attr_core.pivots import MAX_PIVOTS
-from attr_core.protocols import Engine, Estimator
+from attr_core.protocols import Engine, Estimator, Sampling
 from attr_core.results import Budget
 from attr_core.types import Claim, Generation, Granularity, Segment, Target, Trace
 
@@ -45,7 +46,8 @@ class Setup:
     ``response`` is what the model wrote, tool calls included; ``columns`` are the segments that can be removed,
     ``totals`` the claims scored on their own, ``spans`` what the caller named and ``values`` what tool calls hold.
     ``screen`` is another engine that hides segments for this one, if any; ``expected`` the expected answer, where the
-    algorithm needs it.
+    algorithm needs it; ``metric`` compares texts, by ``embedder`` if need be, where answers are ``generated`` under
+    ablations, as ``sampling`` says. ``n_repeats`` are measurements of one and the same prompt.
     """
 
     trace: Trace
@@ -62,9 +64,17 @@ class Setup:
     algorithm: Algorithm
     estimator: Estimator
     expected: str | None
+    metric: str | Metric | None
+    embedder: Engine | None
+    sampling: Sampling
     n_repeats: int
     n_regenerations: int
     notes: tuple[str, ...]
+
+    @property
+    def generates(self) -> bool:
+        """Whether an ablation is an answer that is generated, not one that is scored."""
+        return self.metric is not None
 
     @property
     def n_continuations(self) -> int:

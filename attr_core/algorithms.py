@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from attr_core.errors import BudgetExceededError, ConfigurationError
 from attr_core.estimators import Banzhaf, DebiasedLasso, LeaveOneOut, Screened
-from attr_core.protocols import Capability, Engine, Estimator, ScoringEngine
-from attr_core.types import Claim, Generation, Segment, Target
-from attr_core.values import ReferenceContrast, ResponseLogOdds
+from attr_core.metrics import Metric, token_overlap
+from attr_core.protocols import Capability, Engine, Estimator, Sampling, ScoringEngine
+from attr_core.types import Claim, Generation, Segment
+from attr_core.values import ReferenceContrast, ResponseLogOdds, ResponseSimilarity
 
 __all__ = [
     "ALGORITHMS",
@@ -18,7 +19,10 @@ __all__ = [
     "Algorithm",
     "LikelihoodAlgorithm",
     "ReferenceAlgorithm",
+    "SimilarityAlgorithm",
+    "Subject",
     "algorithm_named",
+    "allowed",
     "default_estimator",
 ]
 
@@ -27,6 +31,24 @@ DEFAULT_MASKS = 64
 
 MIN_ABLATIONS = 32
 """Fewest random ablations that the default samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is measured: the response of one generation, whose prompt is cut into ``segments``.
+
+    ``screen`` is another engine that hides segments; ``expected`` the expected answer; ``metric`` what compares texts,
+    and ``sampling`` how they are generated. Which of these an algorithm needs, it says.
+    """
+
+    generation: Generation
+    segments: tuple[Segment, ...]
+    response: str
+    claims: tuple[Claim, ...] = ()
+    screen: Engine | None = None
+    expected: str | None = None
+    metric: Metric = token_overlap
+    sampling: Sampling = Sampling()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +67,15 @@ class LikelihoodAlgorithm:
     needs: ClassVar[frozenset[Capability]] = ResponseLogOdds.needs
     needs_reference: ClassVar[bool] = False
 
-    def value(
-        self,
-        engine: ScoringEngine,
-        generation: Generation,
-        *,
-        segments: Sequence[Segment],
-        response: str,
-        targets: Sequence[Target],
-        claims: Sequence[Claim] = (),
-        screen: Engine | None = None,
-        expected: str | None = None,
-    ) -> ResponseLogOdds:
-        """The value function over one generation, screened on another engine if one is given."""
+    def value(self, engine: ScoringEngine, subject: Subject) -> ResponseLogOdds:
+        """The value function, without targets yet."""
         return ResponseLogOdds(
             engine,
-            generation,
-            segments=segments,
-            response=response,
-            targets=targets,
-            claims=claims,
-            screen=screen,
+            subject.generation,
+            segments=subject.segments,
+            response=subject.response,
+            claims=subject.claims,
+            screen=subject.screen,
         )
 
 
@@ -85,34 +95,77 @@ class ReferenceAlgorithm:
     needs: ClassVar[frozenset[Capability]] = ReferenceContrast.needs
     needs_reference: ClassVar[bool] = True
 
-    def value(
-        self,
-        engine: ScoringEngine,
-        generation: Generation,
-        *,
-        segments: Sequence[Segment],
-        response: str,
-        targets: Sequence[Target],
-        claims: Sequence[Claim] = (),
-        screen: Engine | None = None,
-        expected: str | None = None,
-    ) -> ReferenceContrast:
-        """The value function over one generation and the expected answer."""
+    def value(self, engine: ScoringEngine, subject: Subject) -> ReferenceContrast:
+        """The value function, without targets yet."""
         return ReferenceContrast(
             engine,
-            generation,
-            segments=segments,
-            response=response,
-            expected=expected or "",
-            targets=targets,
-            claims=claims,
-            screen=screen,
+            subject.generation,
+            segments=subject.segments,
+            response=subject.response,
+            expected=subject.expected or "",
+            claims=subject.claims,
+            screen=subject.screen,
         )
 
 
-Algorithm = LikelihoodAlgorithm | ReferenceAlgorithm
+@dataclass(frozen=True, slots=True)
+class SimilarityAlgorithm:
+    """How like the recorded response the answer stays as context is removed: :class:`ResponseSimilarity`.
 
-ALGORITHMS: Mapping[str, type[Algorithm]] = {"likelihood": LikelihoodAlgorithm, "reference": ReferenceAlgorithm}
+    For models that generate but do not score: hosted ones. Every ablation is an answer that is generated, and paid.
+
+    Parameters
+    ----------
+    estimator : Estimator, optional
+        By default what :func:`default_estimator` says.
+    metric : str or Metric, optional
+        ``"embedding"``, ``"overlap"``, ``"numeric"``, or any ``(original, regenerated) -> [0, 1]``. By default
+        ``"embedding"`` where an embedder is at hand, else ``"overlap"``; results name it.
+    embedder : str or Engine, optional
+        What embeds, for metrics that need it. By default ``ATTRKIT_EMBED``, else the packaged model if it is installed.
+    temperature : float, default 0
+        Of the answers that are generated.
+
+    Examples
+    --------
+    >>> SimilarityAlgorithm(metric="numeric").metric
+    'numeric'
+    """
+
+    estimator: Estimator | None = None
+    metric: str | Metric | None = None
+    embedder: str | Engine | None = None
+    temperature: float = 0.0
+
+    name: ClassVar[str] = "similarity"
+    needs: ClassVar[frozenset[Capability]] = ResponseSimilarity.needs
+    needs_reference: ClassVar[bool] = False
+
+    def value(self, engine: Engine, subject: Subject) -> ResponseSimilarity:
+        """The value function, without targets yet."""
+        return ResponseSimilarity(
+            engine,
+            subject.generation,
+            segments=subject.segments,
+            response=subject.response,
+            claims=subject.claims,
+            metric=subject.metric,
+            sampling=subject.sampling,
+        )
+
+
+Algorithm = LikelihoodAlgorithm | ReferenceAlgorithm | SimilarityAlgorithm
+
+ALGORITHMS: Mapping[str, type[Algorithm]] = {
+    "likelihood": LikelihoodAlgorithm,
+    "reference": ReferenceAlgorithm,
+    "similarity": SimilarityAlgorithm,
+}
+
+
+def allowed(offers: Collection[Capability]) -> list[str]:
+    """Names of the algorithms that an engine with these capabilities can run."""
+    return [name for name, algorithm in ALGORITHMS.items() if algorithm.needs <= frozenset(offers)]
 
 
 def algorithm_named(name: str) -> Algorithm:

@@ -15,15 +15,15 @@ from attr_core.cache import Cache
 from attr_core.capabilities import require
 from attr_core.engines import load_engine
 from attr_core.errors import InputError, StoreError
-from attr_core.measuring import measure
+from attr_core.measuring import MeasuringInterrupted, measure
 from attr_core.metering import MeteredEngine
 from attr_core.placebo import PLACEBO
-from attr_core.planning import settle
+from attr_core.planning import algorithm_for, settle
 from attr_core.pricing import plan_of
 from attr_core.protocols import Capability, Engine, Estimator, Progress, Sampling
 from attr_core.results import Budget, Cost, PlaceboCheck, Plan
 from attr_core.store import Store
-from attr_core.types import Document, Granularity, Message, Trace
+from attr_core.types import Document, Generation, Granularity, Message, Trace
 
 __all__ = ["aattribute", "aexplain", "attribute", "check_placebos", "explain", "plan"]
 
@@ -69,6 +69,7 @@ def explain(
     parsed = Document.parse_all(documents)
     messages = _messages(question, parsed, instruction)
     measuring = load_engine(engine)
+    algorithm_for(measuring, options.get("algorithm", "likelihood"))  # before an answer is paid for
     spent = Cost()
     model: str | None = None
     if answer is None:
@@ -158,7 +159,9 @@ def attribute(
     InputError
         No such step or generation, one that wrote nothing, or a claim or span that is not in what it wrote.
     MissingCapabilityError, BudgetExceededError, ContextTooLongError
-        Before anything is spent.
+        Before anything is spent. The second also where a cap in tokens or USD ends the run: what was measured is kept.
+    MeasuringInterrupted
+        At a keyboard interrupt, with the partial result, which is stored. Measurements are kept: the same call goes on.
     """
     setup = settle(
         trace,
@@ -178,17 +181,18 @@ def attribute(
             seed=seed,
         ),
     )
+    # Segments of another granularity are this look's, not the trace's.
+    cut = setup.generation if granularity in (None, "chunk") else None
     with Store(db) as store, Cache(db) as cache:
         planned = plan_of(setup).maximum.calls
         metered = MeteredEngine(setup.engine, cache=cache, budget=budget, progress=progress, planned=planned)
-        attribution = measure(setup, metered, seed=seed)
-        trouble = [cache.trouble] if cache.trouble else []
         try:
-            store.add(trace)
-            # Segments of another granularity are this look's, not the trace's.
-            store.save_attribution(attribution, cut=setup.generation if granularity in (None, "chunk") else None)
-        except StoreError as error:
-            trouble.append(f"the result was not stored: {error}")
+            attribution = measure(setup, metered, seed=seed)
+        except MeasuringInterrupted as stopped:
+            _keep(store, trace, stopped.partial, cut=cut)
+            raise
+        trouble = [cache.trouble] if cache.trouble else []
+        trouble += _keep(store, trace, attribution, cut=cut)
     return replace(attribution, warnings=(*attribution.warnings, *trouble))
 
 
@@ -247,6 +251,16 @@ async def aexplain(question: str, documents: Iterable[Any], answer: str | None =
 async def aattribute(trace: Trace, **options: Any) -> Attribution:
     """:func:`attribute` in a thread, for callers that run an event loop."""
     return await asyncio.to_thread(attribute, trace, **options)
+
+
+def _keep(store: Store, trace: Trace, attribution: Attribution, *, cut: Generation | None) -> list[str]:
+    """Store both; what to say where that failed, since the result itself is not to be lost for it."""
+    try:
+        store.add(trace)
+        store.save_attribution(attribution, cut=cut)
+    except StoreError as error:
+        return [f"the result was not stored: {error}"]
+    return []
 
 
 def _messages(question: str, documents: Sequence[Document], instruction: str) -> list[Message]:

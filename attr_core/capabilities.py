@@ -12,13 +12,15 @@ from attr_core.protocols import (
     Embeds,
     GatesGradients,
     Generates,
+    Price,
+    Priced,
     Sampling,
     Scores,
     ScoresHidden,
 )
 from attr_core.types import Location, Message, Prompt, Segment, SegmentKind, Target, TargetKind
 
-__all__ = ["ENGINES", "FAILURE_MEMORY_SECONDS", "missing", "offered", "probe", "require"]
+__all__ = ["ENGINES", "FAILURE_MEMORY_SECONDS", "missing", "offered", "price_of", "probe", "require"]
 
 _PROTOCOLS: Mapping[Capability, type] = {
     Capability.GENERATE: Generates,
@@ -30,8 +32,11 @@ _PROTOCOLS: Mapping[Capability, type] = {
 
 ENGINES: Mapping[str, frozenset[Capability]] = {
     "hf:MODEL": frozenset({Capability.GENERATE, Capability.SCORE, Capability.SCORE_HIDDEN, Capability.GATE_GRADIENTS}),
+    "server:URL#MODEL": frozenset({Capability.GENERATE, Capability.SCORE}),
+    "litellm:MODEL": frozenset({Capability.GENERATE, Capability.EMBED}),
+    "st:MODEL": frozenset({Capability.EMBED}),
 }
-"""Spec prefix -> what that kind of engine offers, for the message that says who could do it."""
+"""How an engine is named -> the most that its kind offers, for the message that says who could do it."""
 
 FAILURE_MEMORY_SECONDS = 300
 """How long a failed probe is remembered; a success is kept until the memory is cleared."""
@@ -43,6 +48,11 @@ def offered(engine: object) -> frozenset[Capability]:
     if declared is not None:
         return frozenset(Capability(capability) for capability in declared)
     return frozenset(capability for capability, protocol in _PROTOCOLS.items() if isinstance(engine, protocol))
+
+
+def price_of(engine: object) -> Price | None:
+    """What the engine takes for a token; ``None`` where it does not say."""
+    return engine.price if isinstance(engine, Priced) else None
 
 
 def missing(engine: object, needed: Iterable[Capability]) -> list[Capability]:

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attr_core import __version__
 from attr_core._setup import Setup
+from attr_core._targets import Reading, generated_targets, read, routes_of, scored_targets
+from attr_core.algorithms import Subject
 from attr_core.attribution import Attribution
-from attr_core.errors import EngineError
-from attr_core.estimators import MIN_AGREEMENT
+from attr_core.errors import AttrkitError, EngineError
+from attr_core.estimators import MIN_AGREEMENT, ranked_from
 from attr_core.interventions import regenerate, sampling_like
 from attr_core.metering import MeteredEngine
-from attr_core.pivots import MIN_SHARE, find_pivots, tokens_in
+from attr_core.metrics import Metric, metric_named, token_overlap
 from attr_core.prompt import ablate
-from attr_core.results import Estimate, FloatArray, MaskArray, Regeneration, Route, Verdict
+from attr_core.protocols import Sampling
+from attr_core.results import Estimate, FloatArray, MaskArray, Regeneration
 from attr_core.types import Claim, Target, TargetKind
-from attr_core.values import ReferenceContrast, ResponseLogOdds, reference_target
+from attr_core.values import ReferenceContrast, ResponseLogOdds, ResponseSimilarity
 from attr_core.verdicts import adjusted_p_values, margins, weigh
 
-__all__ = ["IMPROBABLE", "measure"]
+__all__ = ["IMPROBABLE", "MeasuringInterrupted", "measure"]
 
 IMPROBABLE = -2.5
 """Mean log-probability per token, in nats, below which the measuring model is said to find the response improbable."""
@@ -32,7 +35,18 @@ IMPROBABLE = -2.5
 NOISE_MARGIN = 2.0
 """δ is at least so many times the noise floor: what the engine does not reproduce is no effect."""
 
-_DRIVING = (Verdict.DRIVES.value, Verdict.HELPFUL.value)
+FEWEST = 4
+"""Subsets that must have been measured for an interrupted run to say anything."""
+
+_Value = ResponseLogOdds | ReferenceContrast | ResponseSimilarity
+
+
+class MeasuringInterrupted(KeyboardInterrupt):
+    """The run was interrupted; ``partial`` is what can be said of what was measured by then, which only ranks."""
+
+    def __init__(self, partial: Attribution) -> None:
+        super().__init__("interrupted; what was measured is kept")
+        self.partial = partial
 
 
 def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
@@ -45,36 +59,91 @@ def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
         Around the set-up's engine; it holds the caps.
     seed : int
         Of the random ablations.
+
+    Raises
+    ------
+    MeasuringInterrupted
+        A keyboard interrupt came when enough was measured for a partial result.
     """
-    n = len(setup.columns)
-    untargeted = setup.algorithm.value(
-        metered,
+    value = setup.algorithm.value(metered, _subject(setup, metered))
+    try:
+        return _measure(setup, metered, value, seed=seed)
+    except KeyboardInterrupt as stopped:
+        partial = _partial(setup, metered.only_known(), seed=seed)
+        if partial is None:
+            raise
+        raise MeasuringInterrupted(partial) from stopped
+
+
+def _subject(setup: Setup, metered: MeteredEngine) -> Subject:
+    metric: str | Metric = token_overlap if setup.metric is None else setup.metric
+    if isinstance(metric, str):
+        metric = metric_named(metric, None if setup.embedder is None else metered.alongside(setup.embedder))
+    return Subject(
         setup.generation,
         segments=setup.columns,
         response=setup.response,
-        targets=(),
         claims=setup.claims,
         screen=None if setup.screen is None else metered.alongside(setup.screen),
         expected=setup.expected,
+        metric=metric,
+        sampling=setup.sampling,
     )
+
+
+def _partial(setup: Setup, known: MeteredEngine, *, seed: int) -> Attribution | None:
+    """What can be said of the subsets that were measured, if they are enough; measures nothing.
+
+    A screen is over before anybody gets to interrupt it, and says nothing in between.
+    """
+    if setup.estimator.fidelity == "hidden":
+        return None
+    smaller = replace(setup, totals=(), n_repeats=0, n_regenerations=0)
+    value = setup.algorithm.value(known, _subject(smaller, known))
+    value = value.with_targets(generated_targets(smaller) if setup.expected is None else ())
+    try:
+        masks = np.concatenate([_ends(len(setup.columns)), setup.estimator.ablations(value, seed=seed)])
+        measured = masks[[_is_measured(value, mask) for mask in masks]]
+        return _measure(smaller, known, value, seed=seed, masks=measured) if len(measured) >= FEWEST else None
+    except AttrkitError:
+        return None
+
+
+def _is_measured(value: _Value, mask: MaskArray) -> bool:
+    try:
+        return bool(np.isfinite(value.exact(mask[None])).all())
+    except EngineError:
+        return False
+
+
+def _measure(
+    setup: Setup, metered: MeteredEngine, value: Any, *, seed: int, masks: MaskArray | None = None
+) -> Attribution:
+    """Of all that the estimator asks for; with ``masks``, of those alone, which then are all that is known."""
+    n = len(setup.columns)
     ends = _ends(n)
-    readings = _read(setup, untargeted, ends, seed)
-    targets = _targets(setup, readings, floor=untargeted.floor)
-    value = untargeted.with_targets(targets)
-    estimate = setup.estimator.estimate(value, seed=seed)
+    asked = setup.estimator.ablations(value, seed=seed) if masks is None else masks
+    readings: list[Reading] = []
+    if isinstance(value, ResponseSimilarity):
+        targets = generated_targets(setup)
+        value.regenerations(ends[value.fits(ends)])  # first, since without these an interrupted run could say nothing
+    else:
+        readings = read(setup, value, ends, asked)
+        targets = scored_targets(setup, readings, floor=value.floor)
+    value = value.with_targets(targets)
+    estimate = setup.estimator.estimate(value, seed=seed) if masks is None else ranked_from(masks, value.exact(masks))
     full, closed_book = value.exact(ends)
     noise = _noise(setup, metered, value, full=full, closed_book=closed_book)
-    floor = max(value.floor, NOISE_MARGIN * float(np.nan_to_num(noise)))
+    floor = np.maximum(value.floor, NOISE_MARGIN * np.nan_to_num(noise))
     delta = _shared_margins(targets, margins(estimate.effects, floor=floor))
     p_values = adjusted_p_values(estimate, delta)
     verdicts = weigh(estimate, delta, p_values, knows_right=value.knows_right)
-    whole = readings[0]
+    whole = readings[0] if readings else None
     tied = {column for columns in estimate.tied for column in columns}
-    regenerated, trouble = _regenerate(
-        setup, metered, value, estimate.effects, delta, response_tokens=len(whole.offsets)
-    )
+    sampling = sampling_like(setup.generation, response_tokens=len(whole.offsets)) if whole else setup.sampling
+    regenerated, trouble = _regenerate(setup, metered, value, estimate.effects, delta, sampling=sampling)
     return Attribution(
-        method=f"{value.name} × {setup.estimator.name}",
+        method=f"{_named(value)} × {setup.estimator.name}",
         estimand=estimate.estimand or setup.estimator.estimand,
         unit=value.unit,
         trace_id=setup.trace.id,
@@ -92,9 +161,9 @@ def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
         delta=delta,
         full=full,
         closed_book=closed_book,
-        token_offsets=whole.offsets,
-        token_full=whole.full,
-        token_closed_book=whole.closed_book,
+        token_offsets=whole.offsets if whole else np.zeros((0, 2), dtype=np.int64),
+        token_full=whole.full if whole else np.zeros(0),
+        token_closed_book=whole.closed_book if whole else np.zeros(0),
         exact=estimate.exact,
         cost=metered.cost,
         seed=seed,
@@ -104,9 +173,9 @@ def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
         level=estimate.level,
         groups=estimate.groups,
         pairs=estimate.pairs,
-        routes=_routes(targets, estimate.effects, verdicts),
+        routes=routes_of(targets, estimate.effects, verdicts),
         n_unfit=estimate.n_unfit,
-        noise_floor=noise,
+        noise_floor=float(np.nanmax(noise)) if np.isfinite(noise).any() else float("nan"),
         fit=estimate.fit,
         agreement=estimate.agreement,
         resolution=tuple("group" if column in tied else "individual" for column in range(n)),
@@ -115,128 +184,19 @@ def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
         warnings=(
             *setup.notes,
             *trouble,
-            *_warnings(setup, whole, regenerated, noise, value.floor),
+            *_warnings(setup, whole, regenerated, noise, value),
             *_of_screen(targets, estimate),
         ),
         partial=estimate.partial,
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Reading:
-    """Token log-probabilities with every segment, with none, and under the ablations ``(n_masks, n_tokens)``.
-
-    Of the response, or of one claim on its own. ``full`` is NaN where the full prompt does not fit.
-    """
-
-    claim: Claim | None
-    offsets: NDArray[np.int64]
-    full: FloatArray
-    closed_book: FloatArray
-    ablated: FloatArray
-
-    @property
-    def shown(self) -> FloatArray:
-        """``full``, or the mean over the ablations where the full prompt does not fit."""
-        if not np.isnan(self.full).any():
-            return self.full
-        return self.ablated.mean(axis=0) if len(self.ablated) else self.closed_book
-
-    def pivots(self, response: str, claim: Claim, floor: float) -> tuple[Target, ...]:
-        return find_pivots(
-            response,
-            [claim],
-            self.offsets,
-            full=self.shown,
-            closed_book=self.closed_book,
-            ablated=self.ablated,
-            floor=floor,
-        )
-
-    def change(self, target: Target) -> float:
-        inside = tokens_in(self.offsets, target.start, target.end)
-        return abs(float((self.shown - self.closed_book)[inside].sum()))
-
-
 def _ends(n_segments: int) -> MaskArray:
     return np.array([[True] * n_segments, [False] * n_segments], dtype=np.bool_).reshape(2, n_segments)
 
 
-def _read(setup: Setup, value: ResponseLogOdds | ReferenceContrast, ends: MaskArray, seed: int) -> list[_Reading]:
-    """The response first, then each claim with a total reading."""
-    readings = []
-    masks = setup.estimator.ablations(value, seed=seed)  # measured for the estimate too, so these cost nothing more
-    hidden = setup.estimator.fidelity == "hidden" and setup.screen is None  # another model has other tokens
-    deleted = masks[:0] if setup.estimator.fidelity == "hidden" else masks
-    for claim in (None, *setup.totals):
-        offsets, logprobs = value.tokens(np.concatenate([ends, deleted]), claim)
-        ablated = value.tokens(masks, claim, hidden=True)[1] if hidden and len(masks) else logprobs[2:]
-        ablated = ablated[~np.isnan(ablated).any(axis=1)]
-        readings.append(_Reading(claim, offsets, logprobs[0], logprobs[1], ablated))
-    return readings
-
-
-def _targets(setup: Setup, readings: Sequence[_Reading], *, floor: float) -> tuple[Target, ...]:
-    """Each claim's pivots and the claim, both readings of each; the named spans; the whole response.
-
-    A tool call has its name and values, and the pivots inside these: what the call's syntax changes is no finding.
-    """
-    if setup.expected is not None:
-        return (reference_target(setup.expected),)
-    whole, *alone = readings
-    totals = {reading.claim.index: reading for reading in alone if reading.claim is not None}
-    rows: list[Target] = []
-    for claim in setup.chosen:
-        values = [value for value in setup.values if value.claim == claim.index]
-        values = [value for value in values if tokens_in(whole.offsets, value.start, value.end).any()]
-        rows += values
-        is_call = claim.index >= len(setup.claims) - len(setup.generation.tool_calls)
-        for part in [Claim(claim.index, v.start, v.end, v.text) for v in values] if is_call else [claim]:
-            pivots = _pivots(setup.response, part, whole, totals.get(claim.index), floor=floor)
-            rows += [pivot for pivot in pivots if not is_call or pivot.text != part.text]
-        rows.append(Target(TargetKind.CLAIM, claim.start, claim.end, claim.text, claim.index))
-    rows += [span for span in setup.spans if span not in rows]
-    rows.append(Target(TargetKind.RESPONSE, 0, len(setup.response), setup.response))
-    both: list[Target] = []
-    for row in rows:
-        both += [replace(row, reading="total")] if row.claim in totals else []
-        both.append(row)
-    return tuple(both)
-
-
-def _pivots(
-    response: str, claim: Claim, direct: _Reading, total: _Reading | None, *, floor: float
-) -> tuple[Target, ...]:
-    """Pivots of the total reading, and those of the direct one that change as much; of two that overlap, the first."""
-    found = () if total is None else total.pivots(response, claim, floor)
-    bar = max([floor, *(MIN_SHARE * total.change(pivot) for pivot in found if total is not None)])
-    found += tuple(
-        new
-        for new in direct.pivots(response, claim, bar)
-        if all(new.end <= old.start or new.start >= old.end for old in found)
-    )
-    return tuple(sorted(found, key=lambda pivot: pivot.start))
-
-
-def _routes(targets: Sequence[Target], effects: FloatArray, verdicts: NDArray[np.str_]) -> tuple[Route, ...]:
-    """By way of which earlier claim a segment drives a later one.
-
-    That is where it drives in total, but given the earlier claims less than half of its effect is left. The way is the
-    first earlier claim that the segment drives.
-    """
-    driven: dict[int, set[int]] = {}
-    for row, target in enumerate(targets):
-        if target.claim is not None and (target.reading == "total" or target.claim == 0):
-            driven.setdefault(target.claim, set()).update(np.flatnonzero(np.isin(verdicts[row], _DRIVING)).tolist())
-    routes = []
-    for row, target in enumerate(targets):
-        if target.reading != "total" or target.claim is None:
-            continue
-        direct = targets.index(replace(target, reading="direct"))
-        for segment in np.flatnonzero(np.isin(verdicts[row], _DRIVING) & (effects[direct] < effects[row] / 2)).tolist():
-            way = next((k for k in sorted(driven) if k < target.claim and segment in driven[k]), None)
-            routes += [Route(row, segment, way)] if way is not None else []
-    return tuple(routes)
+def _named(value: _Value) -> str:
+    return f"{value.name}[{value.metric}]" if isinstance(value, ResponseSimilarity) else value.name
 
 
 def _shared_margins(targets: Sequence[Target], delta: FloatArray) -> FloatArray:
@@ -249,11 +209,11 @@ def _shared_margins(targets: Sequence[Target], delta: FloatArray) -> FloatArray:
 def _regenerate(
     setup: Setup,
     metered: MeteredEngine,
-    value: ResponseLogOdds | ReferenceContrast,
+    value: _Value,
     effects: FloatArray,
     delta: FloatArray,
     *,
-    response_tokens: int,
+    sampling: Sampling,
 ) -> tuple[tuple[Regeneration, ...], list[str]]:
     """What the model says anew, and what is to be said where it does not."""
     n = len(setup.columns)
@@ -266,7 +226,6 @@ def _regenerate(
     fitting = list(dict.fromkeys(fitting))[: setup.n_regenerations]
     if not fitting:
         return (), []
-    sampling = sampling_like(setup.generation, response_tokens=response_tokens)
     try:
         found = regenerate(metered, setup.generation, segments=setup.columns, removals=fitting, sampling=sampling)
     except EngineError as error:  # what is measured is not lost for what cannot be generated
@@ -285,25 +244,30 @@ def _leading(targets: Sequence[Target], effects: FloatArray, delta: FloatArray, 
 
 
 def _noise(
-    setup: Setup,
-    metered: MeteredEngine,
-    value: ResponseLogOdds | ReferenceContrast,
-    *,
-    full: FloatArray,
-    closed_book: FloatArray,
-) -> float:
-    """Largest difference over the direct targets between one prompt's values in a batch, alone, and alone again."""
+    setup: Setup, metered: MeteredEngine, value: _Value, *, full: FloatArray, closed_book: FloatArray
+) -> FloatArray:
+    """How far values of one and the same prompt lie apart ``(n_targets,)``; NaN where that was not measured.
+
+    Of what is scored, the largest difference over the direct targets between the prompt in a batch, alone, and alone
+    again. Of what is generated, the standard deviation of the unchanged prompt's answers, each held beside the recorded
+    one.
+    """
+    if not setup.n_repeats:
+        return np.full(value.n_targets, np.nan)
+    if isinstance(value, ResponseSimilarity):
+        return np.asarray(np.std(np.concatenate([full[None], value.repeats(setup.n_repeats)]), axis=0, ddof=1))
     kept, removed = _ends(len(setup.columns))
     # What was screened is cheap, so the check must be: it reads the prompt without its segments again.
     is_full = setup.estimator.fidelity == "exact" and value.fits(kept[None])[0]
     prompt = ablate(setup.generation, setup.columns, kept if is_full else removed)
     again = [metered.score([prompt], setup.response, repeat=repeat + 1)[0] for repeat in range(setup.n_repeats)]
     differences = np.abs(value.read(again) - (full if is_full else closed_book))
-    return float(np.nanmax(differences)) if np.isfinite(differences).any() else float("nan")
+    largest = float(np.nanmax(differences)) if np.isfinite(differences).any() else float("nan")
+    return np.full(value.n_targets, largest)
 
 
 def _warnings(
-    setup: Setup, whole: _Reading, regenerated: Sequence[Regeneration], noise: float, floor: float
+    setup: Setup, whole: Reading | None, regenerated: Sequence[Regeneration], noise: FloatArray, value: _Value
 ) -> list[str]:
     warnings: list[str] = []
     answered, measured = setup.generation.model, setup.engine.spec
@@ -312,7 +276,7 @@ def _warnings(
         warnings.append(f"{answered} answered; {measured} measured as a proxy: causes are the proxy's")
     if not setup.columns:
         warnings.append("the prompt holds nothing but the question: there is no context to rank")
-    mean = float(whole.shown.mean())
+    mean = float(whole.shown.mean()) if whole else 0.0
     if mean < IMPROBABLE:
         warnings.append(
             f"{measured} finds the response improbable ({np.exp(mean):.1%} a token): effects may not be those of the"
@@ -321,11 +285,14 @@ def _warnings(
     unchanged = next((again for again in regenerated if not again.removed), None)
     if unchanged is not None and not unchanged.same and not proxy:
         warnings.append("the unchanged prompt does not reproduce what was recorded")
-    if NOISE_MARGIN * noise > floor:
+    if (NOISE_MARGIN * np.nan_to_num(noise) > value.floor).any():
+        what = "answers to the unchanged prompt" if setup.generates else "one prompt's values"
         warnings.append(
-            f"the engine does not reproduce its own numbers: one prompt's values differ by {noise:.2f}; the margin δ "
+            f"the engine does not reproduce its own numbers: {what} differ by {np.nanmax(noise):.2f}; the margin δ "
             "was raised to twice that"
         )
+    if setup.generates and np.isnan(noise).all():
+        warnings.append("how far answers to one prompt differ was not measured: effects may be no more than that")
     return warnings
 
 

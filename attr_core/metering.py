@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attr_core.cache import Cache, cache_key
-from attr_core.capabilities import offered, require
+from attr_core.capabilities import offered, price_of, require
 from attr_core.errors import BudgetExceededError, EngineError, SegmentationError
-from attr_core.prompt import count_tokens
+from attr_core.prompt import most_tokens
 from attr_core.protocols import (
     Capability,
     Completion,
     Engine,
     GateScores,
+    Price,
     Progress,
     Rendering,
     Renders,
@@ -32,7 +34,7 @@ from attr_core.protocols import (
 from attr_core.results import Budget, Cost, FloatArray, MaskArray
 from attr_core.types import Prompt, Segment, Target
 
-__all__ = ["MeteredEngine"]
+__all__ = ["UNPRICED", "MeteredEngine"]
 
 SLICE = 16
 """Prompts sent at a time: each slice is kept once measured, so that an interruption loses at most one."""
@@ -40,19 +42,79 @@ SLICE = 16
 TOLERANCE = 1e-6
 """By how much a log-probability may exceed 0, as rounding does."""
 
-Sent = TypeVar("Sent", Prompt, NDArray[Any])
-Measured = TypeVar("Measured", TokenScores, Completion, GateScores)
+Sent = TypeVar("Sent", Prompt, NDArray[Any], str)
+Measured = TypeVar("Measured", TokenScores, Completion, GateScores, FloatArray)
 
-_MEASURABLE = frozenset(Capability) - {Capability.EMBED}
+_REMEDY = " raise it: what was measured is kept"
+UNPRICED = "the price is unknown, so that no budget of usd can hold; cap calls or tokens"
+"""Said where a cap in USD is asked for on an engine whose price nobody knows."""
 
 
-@dataclass(slots=True)
 class _Account:
-    cost: Cost = field(default_factory=Cost)
+    """What was spent, and what those calls that are under way can come to; one for all threads and engines."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.cost = Cost()
+        self._held = Cost()
+        self._budget = budget
+        self._lock = threading.Lock()
+
+    def reserve(self, most: Callable[[], Cost], *, calls: int) -> Cost:
+        """Hold what the next calls can come to.
+
+        Raises
+        ------
+        BudgetExceededError
+            That could pass a cap, or the price is unknown and a cap is in USD.
+        """
+        budget = self._budget
+        asked = Cost(calls=calls) if budget.tokens is None and budget.usd is None else most()
+        with self._lock:
+            spent = self.cost + self._held
+            self._check_calls(spent, calls)
+            tokens, more = spent.tokens_in + spent.tokens_out, asked.tokens_in + asked.tokens_out
+            if budget.tokens is not None and tokens + more > budget.tokens:
+                raise BudgetExceededError(
+                    f"up to {more} more tokens after {tokens} could pass the budget of {budget.tokens} tokens;{_REMEDY}"
+                )
+            if budget.usd is not None and math.isnan(asked.usd):
+                raise BudgetExceededError(UNPRICED)
+            if budget.usd is not None and spent.usd + asked.usd > budget.usd:
+                raise BudgetExceededError(
+                    f"up to USD {asked.usd:.4f} more after {spent.usd:.4f} could pass the budget of USD {budget.usd};"
+                    f"{_REMEDY}"
+                )
+            self._held += asked
+        return asked
+
+    def check_calls(self, calls: int) -> None:
+        """See that so many more calls are allowed; how many there will be is known before the first is sent."""
+        with self._lock:
+            self._check_calls(self.cost + self._held, calls)
+
+    def _check_calls(self, spent: Cost, calls: int) -> None:
+        if self._budget.calls is not None and spent.calls + calls > self._budget.calls:
+            raise BudgetExceededError(
+                f"{calls} more calls after {spent.calls} would pass the budget of {self._budget.calls} calls;{_REMEDY}"
+            )
+
+    def settle(self, reserved: Cost, spent: Cost) -> None:
+        """Give back what was held, and count what it came to."""
+        with self._lock:
+            self._held += Cost(-reserved.calls, -reserved.tokens_in, -reserved.tokens_out, -reserved.usd)
+            self.cost += spent
+
+    def hit(self, n: int) -> None:
+        """Count what was found in the cache."""
+        with self._lock:
+            self.cost += Cost(cache_hits=n)
 
 
 class MeteredEngine:
     """Offers what ``engine`` offers; looks every measurement up first, counts the rest and holds the caps.
+
+    From any thread: the most that a slice can cost is held before it is sent, so caps hold for all threads together.
+    What an engine sends again after a failure is not counted: only its provider knows whether that was charged.
 
     Where a slice fails in part, what the error has as ``completed`` is checked, kept and counted as any measurement,
     and the error goes on. If any of it is no answer to the slice, none is kept: then whose answer is whose is not sure.
@@ -80,12 +142,13 @@ class MeteredEngine:
         planned: int = 0,
     ) -> None:
         self.engine = engine
-        self._account = _Account()
+        self._account = _Account(budget)
         self._cache = cache if cache is not None else Cache(":memory:")
         self._budget = budget
         self._progress = progress
         self._planned = planned
         self._seen: set[str] = set()
+        self._sends = True
         if isinstance(engine, Renders):
             self.render: Callable[[Prompt], Rendering] = engine.render
         if isinstance(engine, SizesTails):
@@ -101,7 +164,13 @@ class MeteredEngine:
         other = MeteredEngine(
             engine, cache=self._cache, budget=self._budget, progress=self._progress, planned=self._planned
         )
-        other._account = self._account
+        other._account, other._sends = self._account, self._sends
+        return other
+
+    def only_known(self) -> MeteredEngine:
+        """The same engine, on the same account, that answers from the cache alone and raises where it would send."""
+        other = self.alongside(self.engine)
+        other._sends = False
         return other
 
     @property
@@ -122,7 +191,12 @@ class MeteredEngine:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """The engine's, as far as they can be metered."""
-        return offered(self.engine) & _MEASURABLE
+        return offered(self.engine)
+
+    @property
+    def price(self) -> Price | None:
+        """The engine's."""
+        return price_of(self.engine)
 
     def score(self, prompts: Sequence[Prompt], continuation: str, *, repeat: int = 0) -> list[TokenScores]:
         """As :class:`~attr_core.protocols.Scores`; ``repeat`` numbers further measurements of the same prompt."""
@@ -136,8 +210,8 @@ class MeteredEngine:
             keep=self._cache.put_scores,
             send=lambda batch: engine.score(batch, continuation),
             nonsense=_in_scores,
-            tokens=lambda score: (score.tokens_in, 0),
-            reserve=lambda batch: sum(count_tokens(engine, one) + len(continuation.encode()) for one in batch),
+            tokens=lambda _, score: (score.tokens_in, 0),
+            reserve=lambda batch: (sum(most_tokens(engine, one) + len(continuation.encode()) for one in batch), 0),
         )
 
     def generate(
@@ -154,8 +228,11 @@ class MeteredEngine:
             keep=self._cache.put_completions,
             send=lambda batch: engine.generate(batch, sampling),
             nonsense=_in_completions,
-            tokens=lambda completion: (completion.tokens_in or 0, completion.tokens_out or 0),
-            reserve=lambda batch: sum(count_tokens(engine, one) + sampling.max_tokens for one in batch),
+            tokens=partial(_told_or_counted, engine),
+            reserve=lambda batch: (
+                sum(most_tokens(engine, one) for one in batch),
+                sampling.max_tokens * len(batch),
+            ),
         )
 
     def score_hidden(
@@ -175,7 +252,7 @@ class MeteredEngine:
             keep=self._cache.put_scores,
             send=lambda batch: engine.score_hidden(prompt, segments, np.array(batch), continuation),
             nonsense=_in_scores,
-            tokens=lambda score: (score.tokens_in, 0),
+            tokens=lambda _, score: (score.tokens_in, 0),
             reserve=lambda batch: self._reserve_tails(prompt, segments, continuation, n_tails=len(batch)),
         )
 
@@ -205,17 +282,35 @@ class MeteredEngine:
             keep=self._cache.put_gates,
             send=lambda batch: engine.gate_gradients(prompt, segments, np.array(batch), continuation, targets),
             nonsense=partial(_in_gates, shape=(len(targets), len(segments))),
-            tokens=lambda scores: (scores.tokens_in, 0),
+            tokens=lambda _, scores: (scores.tokens_in, 0),
             reserve=lambda batch: self._reserve_tails(prompt, segments, continuation, n_tails=n_passes * len(batch)),
             calls=n_passes,
         )
 
-    def _reserve_tails(self, prompt: Prompt, segments: Sequence[Segment], continuation: str, *, n_tails: int) -> int:
+    def embed(self, texts: Sequence[str]) -> FloatArray:
+        """As :class:`~attr_core.protocols.Embeds`; a text is a call, and its tokens are counted from above."""
+        require(self.engine, {Capability.EMBED}, by="embedding")
+        engine: Any = self.engine
+        found = self._measure(
+            list(texts),
+            [cache_key("embed", self.fingerprint, text) for text in texts],
+            look_up=self._cache.get_vectors,
+            keep=self._cache.put_vectors,
+            send=lambda batch: list(engine.embed(batch)),
+            nonsense=_in_vectors,
+            tokens=lambda text, _: (_text_tokens(text), 0),
+            reserve=lambda batch: (sum(map(_text_tokens, batch)), 0),
+        )
+        return np.array(found) if found else np.empty((0, 0))
+
+    def _reserve_tails(
+        self, prompt: Prompt, segments: Sequence[Segment], continuation: str, *, n_tails: int
+    ) -> tuple[int, int]:
         """The most tokens that so many tails behind one prompt can take."""
         if not isinstance(self.engine, SizesTails):
-            return n_tails * (count_tokens(self.engine, prompt) + len(continuation.encode()))
+            return n_tails * (most_tokens(self.engine, prompt) + len(continuation.encode())), 0
         size = self.engine.tail_size(prompt, segments, continuation)
-        return n_tails * size.tail + (0 if size.is_held else size.prefix)
+        return n_tails * size.tail + (0 if size.is_held else size.prefix), 0
 
     def _measure(
         self,
@@ -226,54 +321,56 @@ class MeteredEngine:
         keep: Callable[[dict[str, Measured]], None],
         send: Callable[[list[Sent]], list[Measured]],
         nonsense: Callable[[Sequence[Any]], str | None],
-        tokens: Callable[[Measured], tuple[int, int]],
-        reserve: Callable[[list[Sent]], int],
+        tokens: Callable[[Sent, Measured], tuple[int, int]],
+        reserve: Callable[[list[Sent]], tuple[int, int]],
         calls: int = 1,
     ) -> list[Measured]:
         known = look_up(list(dict.fromkeys(keys)))
         new_hits = {key for key in known if key not in self._seen}
         self._seen.update(keys)
-        self._account.cost += Cost(cache_hits=len(new_hits))
+        self._account.hit(len(new_hits))
         unknown = {key: one for key, one in zip(keys, sent, strict=True) if key not in known}
         # Prompts of like length share a slice, so that engines that pad a batch waste little.
         order = sorted(unknown, key=lambda key: _length(unknown[key]))
 
-        def take(measured: dict[str, Measured], seconds: float) -> None:
+        def take(measured: dict[str, Measured], seconds: float, reserved: Cost) -> None:
             keep(measured)  # before anybody is told, who may want to stop here
             known.update(measured)
-            self._count(calls * len(measured), [tokens(one) for one in measured.values()], seconds)
+            spent = [tokens(unknown[key], one) for key, one in measured.items()]
+            self._account.settle(reserved, self._cost(calls * len(measured), spent, seconds))
+            self._tell()
 
-        for first in range(0, len(order), SLICE):
-            batch = order[first : first + SLICE]
+        if order and not self._sends:
+            raise EngineError(f"{len(order)} of these prompts were not measured by {self.spec}")
+        self._account.check_calls(calls * len(order))
+        first, size = 0, SLICE
+        while first < len(order):
+            batch = order[first : first + size]
             now = [unknown[key] for key in batch]
-            self._check(calls * len(batch), partial(reserve, now))
+            most = partial(self._most, calls * len(batch), partial(reserve, now))
+            try:
+                reserved = self._account.reserve(most, calls=calls * len(batch))
+            except BudgetExceededError:
+                if size == 1:
+                    raise
+                size = max(1, len(batch) // 2)  # what the caps still allow is measured
+                continue
             started = time.perf_counter()
             try:
                 answers = send(now)
-            except EngineError as error:
-                if not error.completed:
-                    raise
+                self._refuse_nonsense(answers, len(batch), nonsense)
+            except BaseException as error:  # an interrupt too may have what was answered before it
                 if completed := _completed(error, batch, nonsense):
-                    take(completed, time.perf_counter() - started)
-                raise _reindexed(error, {n: known[k] for n, k in enumerate(keys) if k in known}) from error.__cause__
-            self._refuse_nonsense(answers, len(batch), nonsense)
-            take(dict(zip(batch, answers, strict=True)), time.perf_counter() - started)
+                    take(completed, time.perf_counter() - started, reserved)
+                else:
+                    self._account.settle(reserved, Cost())
+                if isinstance(error, EngineError) and error.completed:
+                    found = {n: known[k] for n, k in enumerate(keys) if k in known}
+                    raise _reindexed(error, found) from error.__cause__
+                raise
+            take(dict(zip(batch, answers, strict=True)), time.perf_counter() - started, reserved)
+            first += len(batch)
         return [known[key] for key in keys]
-
-    def _check(self, calls: int, reserve: Callable[[], int]) -> None:
-        if self._budget.calls is not None and self.cost.calls + calls > self._budget.calls:
-            raise BudgetExceededError(
-                f"{calls} more calls after {self.cost.calls} would pass the budget of {self._budget.calls} calls;"
-                " raise it: what was measured is kept"
-            )
-        if self._budget.tokens is not None:
-            spent = self.cost.tokens_in + self.cost.tokens_out
-            most = reserve()
-            if spent + most > self._budget.tokens:
-                raise BudgetExceededError(
-                    f"up to {most} more tokens after {spent} could pass the budget of {self._budget.tokens} tokens;"
-                    " raise it: what was measured is kept"
-                )
 
     def _refuse_nonsense(
         self, answers: Sequence[Any], expected: int, nonsense: Callable[[Sequence[Any]], str | None]
@@ -284,23 +381,41 @@ class MeteredEngine:
         if found := nonsense(answers):
             raise EngineError(f"{self.spec} {found}; the engine is at fault")
 
-    def _count(self, calls: int, counts: Sequence[tuple[int, int]], seconds: float) -> None:
-        self._account.cost += Cost(
-            calls=calls,
-            tokens_in=sum(count[0] for count in counts),
-            tokens_out=sum(count[1] for count in counts),
-            seconds=seconds,
-        )
+    def _most(self, calls: int, reserve: Callable[[], tuple[int, int]]) -> Cost:
+        return self._cost(calls, [reserve()], 0.0)
+
+    def _cost(self, calls: int, counts: Sequence[tuple[int, int]], seconds: float) -> Cost:
+        tokens_in, tokens_out = sum(count[0] for count in counts), sum(count[1] for count in counts)
+        price = self.price
+        usd = math.nan if price is None else tokens_in * price.token_in + tokens_out * price.token_out
+        return Cost(calls=calls, tokens_in=tokens_in, tokens_out=tokens_out, usd=usd if calls else 0.0, seconds=seconds)
+
+    def _tell(self) -> None:
         if self._progress is not None:
             self._progress(self.cost.calls, max(self._planned, self.cost.calls))
 
 
+def _told_or_counted(engine: object, prompt: Prompt, completion: Completion) -> tuple[int, int]:
+    """Tokens that the engine told; where it does not, counted from above."""
+    told_in, told_out = completion.tokens_in, completion.tokens_out
+    return (
+        most_tokens(engine, prompt) if told_in is None else told_in,
+        len(completion.text.encode("utf-8", "replace")) if told_out is None else told_out,
+    )
+
+
+def _text_tokens(text: str) -> int:
+    """More than any tokenizer makes of a text: its bytes and a few."""
+    return len(text.encode("utf-8", "replace")) + 8
+
+
 def _completed(
-    error: EngineError, batch: Sequence[str], nonsense: Callable[[Sequence[Any]], str | None]
+    error: BaseException, batch: Sequence[str], nonsense: Callable[[Sequence[Any]], str | None]
 ) -> dict[str, Any]:
     """By key, what was measured before or beside what failed."""
-    found = {key: error.completed[n] for n, key in enumerate(batch) if n in error.completed}
-    return {} if len(found) < len(error.completed) or nonsense(list(found.values())) else found
+    completed: Mapping[int, Any] = getattr(error, "completed", {})
+    found = {key: completed[n] for n, key in enumerate(batch) if n in completed}
+    return {} if len(found) < len(completed) or nonsense(list(found.values())) else found
 
 
 def _reindexed(error: EngineError, completed: Mapping[int, Any]) -> EngineError:
@@ -313,6 +428,12 @@ def _reindexed(error: EngineError, completed: Mapping[int, Any]) -> EngineError:
 def _in_completions(answers: Sequence[Any]) -> str | None:
     if not all(isinstance(one, Completion) and isinstance(one.text, str) for one in answers):
         return "gave something else than completions"
+    return None
+
+
+def _in_vectors(answers: Sequence[Any]) -> str | None:
+    if any(np.ndim(one) != 1 or not np.isfinite(one).all() for one in answers):
+        return "gave something else than vectors of finite numbers"
     return None
 
 
@@ -336,7 +457,9 @@ def _in_gates(answers: Sequence[Any], shape: tuple[int, int]) -> str | None:
     return None
 
 
-def _length(sent: Prompt | NDArray[Any]) -> int:
+def _length(sent: Prompt | NDArray[Any] | str) -> int:
+    if isinstance(sent, str):
+        return len(sent)
     return sum(len(message.content) for message in sent.messages) if isinstance(sent, Prompt) else 0
 
 

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from attr_core._setup import Options, Setup, Span
-from attr_core.algorithms import algorithm_named, default_estimator
-from attr_core.capabilities import offered, require
+from attr_core.algorithms import Algorithm, SimilarityAlgorithm, algorithm_named, default_estimator
+from attr_core.capabilities import offered, price_of, require
 from attr_core.claims import claims_of, values_of
-from attr_core.engines import load_engine
-from attr_core.errors import BudgetExceededError, ConfigurationError, ContextTooLongError, InputError
+from attr_core.engines import load_embedder, load_engine
+from attr_core.errors import (
+    BudgetExceededError,
+    ConfigurationError,
+    ContextTooLongError,
+    InputError,
+    MissingCapabilityError,
+)
 from attr_core.estimators import ContextCite, DebiasedLasso, Hierarchical, PathGradients, Screened, estimator_named
+from attr_core.interventions import sampling_like
+from attr_core.metering import UNPRICED
+from attr_core.metrics import METRICS, Metric, metric_named
 from attr_core.placebo import with_placebos
-from attr_core.pricing import most_gate_calls, plan_of
-from attr_core.prompt import ablate, candidates, count_tokens
-from attr_core.protocols import Capability, Engine, Estimator, Renders
+from attr_core.pricing import N_REPEATS_GENERATED, most_gate_calls, on_the_model_itself, plan_of
+from attr_core.prompt import ablate, candidates, count_text, count_tokens
+from attr_core.protocols import Capability, Engine, Estimator, Renders, Sampling
+from attr_core.results import Plan
 from attr_core.segmenter import documents_before, partly_located, segment_trace, unlocated
 from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target, TargetKind, Trace
 from attr_core.values import SCREENS, can_hide
 
-__all__ = ["MAX_COUNTERFACTUALS", "N_REPEATS", "settle"]
+__all__ = ["MAX_COUNTERFACTUALS", "N_REPEATS", "algorithm_for", "settle"]
 
 MAX_COUNTERFACTUALS = 3
 """Leading segments without which the answer is generated anew."""
@@ -61,9 +72,8 @@ def settle(trace: Trace, options: Options) -> Setup:
     spans = tuple(dict.fromkeys(_span(response, claims, span) for span in wanted))
     indices = {claim.index for claim in chosen}
     values = [value for value in values_of(generation) if value.claim in indices]
-    algorithm = algorithm_named(options.algorithm) if isinstance(options.algorithm, str) else options.algorithm
     engine = load_engine(options.engine)
-    require(engine, algorithm.needs, by=f"the {algorithm.name} algorithm")
+    algorithm = algorithm_for(engine, options.algorithm)
     if algorithm.needs_reference and not (trace.reference or "").strip():
         raise InputError(
             f"the {algorithm.name} algorithm needs the expected answer, and trace {trace.id} has none; "
@@ -72,6 +82,7 @@ def settle(trace: Trace, options: Options) -> Setup:
     screen = None if options.screen_with is None else load_engine(options.screen_with)
     if screen is not None:
         require(screen, SCREENS, by="screening for another model")
+    metric, embedder = _metric(algorithm)
     columns = candidates(generation.segments)
     too_long = _too_long(generation, columns, response, engine)
     later = tuple(claim for claim in chosen if claim.index > 0)
@@ -82,7 +93,7 @@ def settle(trace: Trace, options: Options) -> Setup:
         columns=columns,
         claims=claims,
         chosen=chosen,
-        totals=later if options.totals and columns and not algorithm.needs_reference else (),
+        totals=later if options.totals and columns and algorithm.name == "likelihood" else (),
         spans=spans,
         values=tuple(values[:MAX_VALUES]),
         engine=engine,
@@ -90,12 +101,73 @@ def settle(trace: Trace, options: Options) -> Setup:
         algorithm=algorithm,
         estimator=DebiasedLasso(),
         expected=trace.reference if algorithm.needs_reference else None,
-        n_repeats=0 if algorithm.needs_reference else N_REPEATS,
+        metric=metric,
+        embedder=embedder,
+        sampling=_sampling(algorithm, generation, response, engine),
+        n_repeats=_n_repeats(algorithm),
         n_regenerations=_n_regenerations(options, engine, len(chosen), len(columns)),
-        notes=(*_notes(trace, generation, engine, n_values=len(values)), *([too_long] if too_long else [])),
+        notes=(
+            *_notes(trace, generation, engine, n_values=len(values), scored=metric is None),
+            *([too_long] if too_long else []),
+        ),
     )
     setup = replace(setup, estimator=_estimator(setup, options, None, sample=too_long is not None))
-    return _within_tokens(_within_budget(setup, options, sample=too_long is not None), options)
+    setup = _within_budget(setup, options, sample=too_long is not None)
+    setup = _within_usd(_within_tokens(setup, options), options)
+    hint = on_the_model_itself(setup) if options.engine is None else None
+    return replace(setup, notes=(*setup.notes, hint)) if hint else setup
+
+
+def algorithm_for(engine: Engine, algorithm: str | Algorithm) -> Algorithm:
+    """The algorithm, once it is sure that the engine offers what it needs.
+
+    Raises
+    ------
+    MissingCapabilityError
+        It does not; the message says what would do.
+    ConfigurationError
+        There is no such algorithm.
+    """
+    found = algorithm_named(algorithm) if isinstance(algorithm, str) else algorithm
+    try:
+        require(engine, found.needs, by=f"the {found.name} algorithm")
+    except MissingCapabilityError as error:
+        if SimilarityAlgorithm.needs <= offered(engine) and not found.needs_reference:
+            raise MissingCapabilityError(f"{error}, or the {SimilarityAlgorithm.name} algorithm") from None
+        raise
+    return found
+
+
+def _metric(algorithm: Algorithm) -> tuple[str | Metric | None, Engine | None]:
+    """What compares answers, where they are generated, and what embeds for it; checked, so that it fails here or never.
+
+    Raises
+    ------
+    ConfigurationError
+        The metric is unknown, or needs an embedder and there is none.
+    """
+    if not isinstance(algorithm, SimilarityAlgorithm):
+        return None, None
+    metric = algorithm.metric
+    if metric is not None and not isinstance(metric, str):
+        return metric, None
+    needs = metric is None or metric not in METRICS or METRICS[metric].needs_embedder
+    embedder: Any = load_embedder(algorithm.embedder) if needs or algorithm.embedder is not None else None
+    metric = metric or ("overlap" if embedder is None else "embedding")
+    metric_named(metric, embedder)
+    return metric, embedder
+
+
+def _sampling(algorithm: Algorithm, generation: Generation, response: str, engine: Engine) -> Sampling:
+    """How answers are generated: room for the recorded one and half again as much."""
+    found = sampling_like(generation, response_tokens=count_text(engine, response))
+    return replace(found, temperature=algorithm.temperature) if isinstance(algorithm, SimilarityAlgorithm) else found
+
+
+def _n_repeats(algorithm: Algorithm) -> int:
+    if algorithm.needs_reference:
+        return 0
+    return N_REPEATS_GENERATED if isinstance(algorithm, SimilarityAlgorithm) else N_REPEATS
 
 
 def _generation(trace: Trace, options: Options) -> Generation:
@@ -211,23 +283,65 @@ def _most_calls(setup: Setup) -> int:
 
 
 def _within_tokens(setup: Setup, options: Options) -> Setup:
-    """As for calls: what a budget of tokens cannot pay at most is left out, or refused before anything is sent."""
-    tokens = options.budget.tokens
-    if tokens is None:
+    """As for calls: what a budget of tokens cannot pay at most is left out, or refused before anything is sent.
+
+    Where the engine cannot say beforehand what a prompt takes, what is expected counts, as for USD.
+    """
+    cap = options.budget.tokens
+    if cap is None:
         return setup
+    is_sure = isinstance(setup.engine, Renders)
+
+    def needs(plan: Plan) -> float:
+        return plan.maximum.tokens_in + plan.maximum.tokens_out if is_sure else plan.tokens
+
+    return _left_out(
+        setup, cap, needs, unit="tokens", most=lambda plan: plan.maximum.tokens_in + plan.maximum.tokens_out
+    )
+
+
+def _within_usd(setup: Setup, options: Options) -> Setup:
+    """As for tokens, but by what is expected: the cap holds whatever comes, so that at worst the run ends early.
+
+    Raises
+    ------
+    BudgetExceededError
+        It cannot be paid, or nobody knows the price.
+    """
+    cap = options.budget.usd
+    if cap is None:
+        return setup
+    engines = [one for one in (setup.engine, setup.screen, setup.embedder) if one is not None]
+    if any(price_of(one) is None for one in engines):
+        raise BudgetExceededError(UNPRICED)
+    return _left_out(setup, cap, lambda plan: plan.usd, unit="USD", most=lambda plan: plan.maximum.usd)
+
+
+def _left_out(
+    setup: Setup, cap: float, needs: Callable[[Plan], float], *, unit: str, most: Callable[[Plan], float]
+) -> Setup:
+    """The set-up less what the cap cannot pay, with a note on that, and on whether the cap may end the run."""
     smaller = replace(setup, n_regenerations=0, n_repeats=0)
+    least = replace(smaller, totals=())
     for tried, missing in (
         (setup, ""),
         (smaller, "checks and regenerations"),
-        (replace(smaller, totals=()), "checks, regenerations and the total reading of later claims"),
+        (least, "checks, regenerations and the total reading of later claims"),
     ):
-        if plan_of(tried).maximum.tokens_in <= tokens:
-            left_out = f"{missing} left out, to keep the budget of {tokens} tokens"
-            return replace(tried, notes=(*setup.notes, left_out)) if missing else tried
-    most = plan_of(replace(smaller, totals=())).maximum.tokens_in
+        plan = plan_of(tried)
+        if needs(plan) <= cap:
+            notes = [f"{missing} left out, to keep the budget of {_amount(cap, unit)}"] if missing else []
+            if most(plan) > cap:
+                notes.append(f"up to {_amount(most(plan), unit)}: where {_amount(cap, unit)} is reached first, it ends")
+            return replace(tried, notes=(*setup.notes, *notes))
     raise BudgetExceededError(
-        f"this needs up to {most} tokens, the budget allows {tokens}; raise it, or lower calls for fewer ablations"
+        f"this needs {'up to ' if unit == 'tokens' else 'about '}{_amount(needs(plan_of(least)), unit)}, the budget "
+        f"allows {_amount(cap, unit)}; raise it, or lower calls for fewer ablations"
     )
+
+
+def _amount(amount: float, unit: str) -> str:
+    return f"USD {amount:.4f}" if unit == "USD" else f"{amount:.0f} {unit}"
 
 
 def _too_long(generation: Generation, columns: Sequence[Segment], response: str, engine: Engine) -> str | None:
@@ -252,7 +366,7 @@ def _too_long(generation: Generation, columns: Sequence[Segment], response: str,
     )
 
 
-def _notes(trace: Trace, generation: Generation, engine: Engine, *, n_values: int) -> list[str]:
+def _notes(trace: Trace, generation: Generation, engine: Engine, *, n_values: int, scored: bool) -> list[str]:
     notes = []
     if lost := unlocated(documents_before(trace, generation), generation.segments):
         names = ", ".join(document.id for document in lost[:5])
@@ -262,8 +376,9 @@ def _notes(trace: Trace, generation: Generation, engine: Engine, *, n_values: in
         notes.append(f"{len(parts)} of the retrieved documents were found only in part: {shares}")
     if isinstance(engine, Renders):
         notes += engine.render(generation.prompt).notes
-    if generation.tool_calls:
+    if generation.tool_calls and scored:
         notes.append("tool calls were scored as JSON text, not in the call syntax of the model that wrote them")
-    if n_values > MAX_VALUES:
+    notes += getattr(engine, "notes", ())
+    if n_values > MAX_VALUES and scored:
         notes.append(f"the tool calls hold {n_values} values, the first {MAX_VALUES} are targets; name others as spans")
     return notes

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import re
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from attr_core._setup import Setup
+from attr_core.algorithms import SimilarityAlgorithm, default_estimator
+from attr_core.capabilities import price_of
 from attr_core.estimators import Hierarchical, PathGradients, Screened
 from attr_core.estimators.path_gradients import GATES
 from attr_core.interventions import sampling_like
-from attr_core.prompt import ablate, count_tokens
+from attr_core.prompt import ablate, count_text, count_tokens, most_tokens
 from attr_core.protocols import Estimator, SizesTails, TailSize
 from attr_core.results import Cost, Plan, Step
 from attr_core.types import Message, Prompt
 from attr_core.values import can_hide
 
-__all__ = ["gate_calls", "most_gate_calls", "plan_of"]
+__all__ = ["N_REPEATS_GENERATED", "gate_calls", "most_gate_calls", "on_the_model_itself", "plan_of"]
 
 LIKELY_HIDDEN = 52
 """Hidden masks that a screen is likely to take: two looks, and what it deletes."""
 
 LIKELY_DELETED = 8
+
+N_REPEATS_GENERATED = 5
+"""Times that the unchanged prompt is answered again where answers are compared, for the noise floor."""
+
+_MODEL = re.compile(r"[\w./:@+-]+")  # what may stand in a command that somebody copies
 
 MOST_ROUNDS = 3
 """Of a hierarchy that screens: a small screen and a whole one take up its masks, so it has two."""
@@ -29,16 +38,22 @@ MOST_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """Tokens of the full prompt, of the prompt without segments, and of the response."""
+    """Tokens of the full prompt, of that without segments, and of the response; ``most_full`` is never too low."""
 
     full: int
     empty: int
     answer: int
+    most_full: int
+
+    @property
+    def half(self) -> int:
+        """Of a prompt with half of its segments."""
+        return (self.full + self.empty) // 2
 
     @property
     def ablated(self) -> int:
         """Of a prompt with half of its segments, and the response."""
-        return (self.full + self.empty) // 2 + self.answer
+        return self.half + self.answer
 
 
 def plan_of(setup: Setup) -> Plan:
@@ -47,28 +62,67 @@ def plan_of(setup: Setup) -> Plan:
     sizes = _Sizes(
         full=count_tokens(setup.engine, setup.generation.prompt),
         empty=count_tokens(setup.engine, nothing),
-        answer=count_tokens(setup.engine, Prompt((Message("user", setup.response),))),
+        answer=count_text(setup.engine, setup.response),
+        most_full=most_tokens(setup.engine, setup.generation.prompt),
     )
-    steps, more = _screening(setup, sizes) if _screens(setup.estimator) else _ablating(setup, sizes)
-    again = sizes.empty if _screens(setup.estimator) else sizes.full
-    steps += [
-        Step("the same prompt scored again", setup.n_repeats, setup.n_repeats * (again + sizes.answer)),
-        Step("answers generated anew", setup.n_regenerations, setup.n_regenerations * (sizes.full + sizes.answer)),
-    ]
-    steps = [step for step in steps if step.calls]
-    calls, tokens = sum(step.calls for step in steps), sum(step.tokens for step in steps)
+    if setup.generates:
+        steps, most = _generating(setup, sizes)
+    elif _screens(setup.estimator):
+        steps, most = _screening(setup, sizes)
+    else:
+        steps, most = _ablating(setup, sizes)
+    anew = _step(setup, "answers generated anew", setup.n_regenerations, sizes.full, sizes.answer)
+    steps = [step for step in (*steps, anew) if step.calls]
     new = sampling_like(setup.generation, response_tokens=sizes.answer).max_tokens
-    most = Cost(calls=calls + more.calls, tokens_in=max(tokens, more.tokens_in) + setup.n_regenerations * new)
+    most += _cost(setup.engine, setup.n_regenerations, sizes.most_full, new)
+    expected = Cost(
+        calls=sum(step.calls for step in steps),
+        tokens_in=sum(step.tokens for step in steps),
+        usd=sum(step.usd for step in steps),
+    )
     return Plan(
         method=f"{setup.algorithm.name} × {setup.estimator.name}",
         engine=setup.engine.spec,
         steps=tuple(steps),
-        calls=calls,
-        tokens=tokens,
-        usd=0.0,
-        maximum=most,
+        calls=expected.calls,
+        tokens=expected.tokens_in,
+        usd=expected.usd,
+        maximum=replace(most, tokens_in=max(most.tokens_in, expected.tokens_in - most.tokens_out)),
         notes=(*setup.notes, *_without_screen(setup)),
     )
+
+
+def on_the_model_itself(setup: Setup) -> str | None:
+    """How to measure on the model that answered, and for how much, where another one measures for it.
+
+    ``None`` where the answering model is unknown, or no hosted one that the price list knows.
+    """
+    from attr_core.engines._prices import token_price
+
+    model = setup.generation.model
+    if not model or model == setup.engine.spec or not _MODEL.fullmatch(model) or (price := token_price(model)) is None:
+        return None
+    elsewhere = replace(setup, algorithm=SimilarityAlgorithm(), metric="overlap", screen=None, totals=())
+    elsewhere = replace(elsewhere, estimator=default_estimator(len(setup.columns)), n_repeats=N_REPEATS_GENERATED)
+    steps = plan_of(elsewhere).steps
+    usd = sum((step.tokens - step.tokens_out) * price.token_in + step.tokens_out * price.token_out for step in steps)
+    return (
+        f"{model} itself can be measured: attrkit inspect {setup.trace.id} --algorithm similarity "
+        f"--engine litellm:{model} (about {sum(step.calls for step in steps)} calls, USD {usd:.4f})"
+    )
+
+
+def _step(setup: Setup, name: str, calls: int, tokens_in: int, tokens_out: int = 0) -> Step:
+    """A stage of so many calls, each of so many tokens, on the set-up's engine."""
+    cost = _cost(setup.engine, calls, tokens_in, tokens_out)
+    return Step(name, calls, cost.tokens_in + cost.tokens_out, tokens_out=cost.tokens_out, usd=cost.usd)
+
+
+def _cost(engine: object, calls: int, tokens_in: int, tokens_out: int = 0) -> Cost:
+    """Of so many calls with so many tokens each."""
+    price, calls = price_of(engine), max(calls, 0)
+    usd = math.nan if price is None else calls * (tokens_in * price.token_in + tokens_out * price.token_out)
+    return Cost(calls, tokens_in=calls * tokens_in, tokens_out=calls * tokens_out, usd=usd if calls else 0.0)
 
 
 def most_gate_calls(setup: Setup, estimator: Estimator) -> int:
@@ -96,14 +150,33 @@ def _screens(estimator: Estimator) -> bool:
 
 
 def _ablating(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
-    """Steps as expected; calls that may come on top, and the most tokens of all."""
-    expected = _expected_masks(setup.estimator, len(setup.columns))
-    scored = expected * setup.n_continuations
-    most = setup.estimator.n_masks(len(setup.columns)) + most_gate_calls(setup, setup.estimator)
-    extra = (most - expected) * setup.n_continuations
-    calls = scored + setup.n_repeats + setup.n_regenerations + extra
-    steps = [Step("ablations scored", scored, scored * sizes.ablated)]
-    return steps, Cost(calls=extra, tokens_in=calls * (sizes.full + sizes.answer))
+    """Steps as expected, and the most that they can come to."""
+    masks = _expected_masks(setup.estimator, len(setup.columns)) * setup.n_continuations
+    calls = setup.estimator.n_masks(len(setup.columns)) + most_gate_calls(setup, setup.estimator)
+    steps = [
+        _step(setup, "ablations scored", masks, sizes.ablated),
+        _step(setup, "the same prompt scored again", setup.n_repeats, sizes.full + sizes.answer),
+    ]
+    most = calls * setup.n_continuations + setup.n_repeats
+    return steps, _cost(setup.engine, most, sizes.most_full + sizes.answer)
+
+
+def _generating(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
+    """As :func:`_ablating`, where an ablation is an answer that is generated and compared."""
+    masks, new = _expected_masks(setup.estimator, len(setup.columns)), setup.sampling.max_tokens
+    steps = [
+        _step(setup, "answers generated under ablations", masks, sizes.half, sizes.answer),
+        _step(setup, "the unchanged prompt answered again", setup.n_repeats, sizes.full, sizes.answer),
+    ]
+    answers = setup.estimator.n_masks(len(setup.columns)) + setup.n_repeats
+    most = _cost(setup.engine, answers, sizes.most_full, new)
+    if setup.embedder is not None:
+        # The whole answer once, and each of its claims for each of the recorded ones.
+        texts = (masks + setup.n_repeats) * (1 + len(setup.claims))
+        embedded = _cost(setup.embedder, texts, sizes.answer)
+        steps.append(Step("texts embedded", texts, embedded.tokens_in, usd=embedded.usd))
+        most += _cost(setup.embedder, 1 + len(setup.claims) + answers * (1 + new), 4 * new)
+    return steps, most
 
 
 def _screening(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
@@ -115,16 +188,18 @@ def _screening(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
     if isinstance(estimator, Screened):
         hidden, deleted = LIKELY_HIDDEN * rounds, (LIKELY_DELETED + 1) * rounds
         tokens_deleted += rounds * min(estimator.exact_tokens, LIKELY_DELETED * sizes.ablated)
+    usd = 0.0 if price_of(setup.engine) is not None else math.nan
     steps = [
-        Step("gates differentiated behind the cached prompt", gates, tail.prefix + gates * tail.tail),
-        Step("ablations hidden in the cached prompt", hidden, hidden * tail.tail),
-        Step("ablations scored", deleted, tokens_deleted),
+        Step("gates differentiated behind the cached prompt", gates, tail.prefix + gates * tail.tail, usd=usd),
+        Step("ablations hidden in the cached prompt", hidden, hidden * tail.tail, usd=usd),
+        Step("ablations scored", deleted, tokens_deleted, usd=usd),
+        _step(setup, "the same prompt scored again", setup.n_repeats, sizes.empty + sizes.answer),
     ]
     most = most_gates + estimator.n_masks(n) * rounds
-    whole = (sizes.full + sizes.answer) * (setup.n_repeats + setup.n_regenerations)
     exact = estimator.most_deleted(n) * rounds if isinstance(estimator, Screened) else 0
-    tokens = tail.prefix + most * tail.tail + exact * (sizes.full + sizes.answer) + whole
-    return steps, Cost(calls=most - gates - hidden - deleted, tokens_in=tokens)
+    tokens = tail.prefix + most * tail.tail + exact * (sizes.full + sizes.answer)
+    tokens += setup.n_repeats * (sizes.full + sizes.answer)
+    return steps, Cost(calls=most + setup.n_repeats, tokens_in=tokens, usd=usd)
 
 
 def _tail_size(setup: Setup) -> TailSize:
@@ -138,7 +213,8 @@ def _tail_size(setup: Setup) -> TailSize:
 def _without_screen(setup: Setup) -> list[str]:
     """What to say where many segments are ablated exactly since the engine cannot hide them."""
     if (
-        can_hide(setup.engine, setup.generation, setup.columns, setup.response)
+        setup.generates
+        or can_hide(setup.engine, setup.generation, setup.columns, setup.response)
         or setup.screen is not None
         or setup.estimator.n_masks(len(setup.columns)) <= len(setup.columns) + 2
     ):

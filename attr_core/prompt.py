@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from attr_core.errors import SegmentationError
-from attr_core.protocols import Renders
+from attr_core.protocols import CountsTokens, Renders
 from attr_core.results import MaskArray
-from attr_core.types import Generation, Prompt, Segment
+from attr_core.types import Generation, Message, Prompt, Segment
 
-__all__ = ["ablate", "ablations", "candidates", "count_tokens"]
+__all__ = ["ablate", "ablations", "candidates", "count_text", "count_tokens", "most_tokens"]
 
 
 def candidates(segments: Sequence[Segment]) -> tuple[Segment, ...]:
@@ -61,10 +62,24 @@ def ablations(generation: Generation, segments: Sequence[Segment], masks: MaskAr
 
 
 def count_tokens(engine: object, prompt: Prompt) -> int:
-    """Tokens of the rendered prompt; where the engine cannot render, an upper bound: its bytes and a few a message."""
+    """Tokens of the rendered prompt; where the engine can only count, about as many; else :func:`most_tokens`."""
     if isinstance(engine, Renders):
         return len(engine.render(prompt).token_ids)
-    return sum(len(message.content.encode("utf-8", "replace")) + 16 for message in prompt.messages)
+    return engine.count_tokens(prompt) if isinstance(engine, CountsTokens) else most_tokens(engine, prompt)
+
+
+def count_text(engine: object, text: str) -> int:
+    """Tokens that a text adds to a prompt, counted as :func:`count_tokens` counts; at least 1."""
+    with_text, without = (count_tokens(engine, Prompt((Message("user", one),))) for one in (text, ""))
+    return max(with_text - without, 1)
+
+
+def most_tokens(engine: object, prompt: Prompt) -> int:
+    """Tokens of the rendered prompt; where the engine cannot render, more than any tokenizer makes: bytes and a few."""
+    if isinstance(engine, Renders):
+        return len(engine.render(prompt).token_ids)
+    tools = sum(len(json.dumps(dict(tool), default=str).encode()) for tool in prompt.tools)
+    return tools + sum(len(message.content.encode("utf-8", "replace")) + 16 for message in prompt.messages)
 
 
 def _without(text: str, spans: list[tuple[int, int]], message: int) -> str:

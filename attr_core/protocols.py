@@ -20,6 +20,7 @@ from attr_core.types import Claim, Prompt, Segment, Target
 __all__ = [
     "Capability",
     "Completion",
+    "CountsTokens",
     "Embeds",
     "Engine",
     "Estimator",
@@ -27,6 +28,8 @@ __all__ = [
     "GatesGradients",
     "Generates",
     "Judge",
+    "Price",
+    "Priced",
     "Progress",
     "Rendering",
     "Renders",
@@ -212,6 +215,29 @@ class Renders(Protocol):
     """The prompt after the model's chat template."""
 
     def render(self, prompt: Prompt) -> Rendering: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """USD for each token that is read and for each that is written."""
+
+    token_in: float
+    token_out: float
+
+
+@runtime_checkable
+class Priced(Protocol):
+    """What an engine takes for its tokens: ``None`` where nobody knows. Models on this machine take nothing."""
+
+    @property
+    def price(self) -> Price | None: ...
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    """About how many tokens a prompt is, for an engine that cannot render it; sends nothing."""
+
+    def count_tokens(self, prompt: Prompt) -> int: ...
 
 
 @runtime_checkable

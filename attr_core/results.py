@@ -131,11 +131,13 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One stage of a plan."""
+    """One stage of a plan: ``tokens`` in all, ``tokens_out`` of which are written."""
 
     name: str
     calls: int
     tokens: int
+    tokens_out: int = 0
+    usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from attr_core.protocols import Completion, Sampling, TokenScores
+from attr_core.protocols import Completion, Price, Sampling, TokenScores
 from attr_core.results import FloatArray, MaskArray, Support, SupportVerdict
 from attr_core.types import Claim, Prompt, Segment
+
+NOTHING = Price(0.0, 0.0)
 
 __all__ = ["AdditiveEngine", "GameValue", "ScreenedGame", "ScriptedEngine", "ScriptedJudge"]
 
@@ -38,6 +40,7 @@ class AdditiveEngine:
     otherwise: str = "I do not know."
     max_context: int | None = None
     calls: int = 0
+    price: Price | None = NOTHING
 
     @property
     def spec(self) -> str:
@@ -86,6 +89,7 @@ class ScriptedEngine:
     logprob: Callable[[Prompt, str], float] = lambda prompt, word: -1.0
     failures: Mapping[int, Exception] = field(default_factory=dict)
     max_context: int | None = None
+    price: Price | None = NOTHING
     spec: str = "test:scripted"
     fingerprint: str = field(default_factory=lambda: f"test:scripted:{uuid.uuid4().hex}")
     seen: list[Prompt] = field(default_factory=list)

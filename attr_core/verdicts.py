@@ -14,7 +14,7 @@ MARGIN_SHARE = 0.2
 """δ as a share of the largest absolute effect on a target, where that is above the value function's floor."""
 
 
-def margins(effects: FloatArray, *, floor: float, share: float = MARGIN_SHARE) -> FloatArray:
+def margins(effects: FloatArray, *, floor: float | FloatArray, share: float = MARGIN_SHARE) -> FloatArray:
     """The smallest effect worth naming, δ ``(n_targets,)``.
 
     ``share`` of the largest absolute effect on the target, at least ``floor``.
@@ -22,7 +22,7 @@ def margins(effects: FloatArray, *, floor: float, share: float = MARGIN_SHARE) -
     Parameters
     ----------
     effects : array, shape (n_targets, n_segments)
-    floor : float
+    floor : float or array, shape (n_targets,)
         In the effects' unit.
     share : float, default 0.2
     """

@@ -141,7 +141,7 @@ def make(
         n_here = min(per_document, n_segments - len(segments))
         for part in range(n_here):
             if boilerplate and part == 0 and n_here > 1:
-                text = f"Archive notice: this page was checked by the county records office on a {rng.choice(DAYS)}."
+                text = f"Archive notice: checked by the county office on a {rng.choice(DAYS)}."
             else:
                 take = [lines.pop(0) if lines else _filler(topic, rng) for _ in range(per_segment)]
                 text = " ".join(take)
@@ -167,9 +167,9 @@ def _facts(topic: _Topic, rng: random.Random) -> list[str]:
 def _short_facts(topic: _Topic, rng: random.Random) -> list[str]:
     found = [
         f"{topic.name}: {topic.fee} marks.",
-        f"{topic.place} has {rng.randint(20, 900)} drawings.",
-        f"{_person(rng)} is a {rng.choice(TRADES)}.",
-        f"{topic.place} floods every {rng.randint(3, 40)} years.",
+        f"{topic.thing}: {rng.randint(20, 900)} drawings.",
+        f"{_person(rng)}, {rng.choice(TRADES)}.",
+        f"{topic.place} floods often.",
     ]
     rng.shuffle(found)
     return found

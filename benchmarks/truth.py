@@ -1,16 +1,17 @@
 """What is true of planted contexts: the values of hundreds of random subsets, by exact deletion and by hiding.
 
-Estimators are judged against these. Contexts are short (200 to 500 tokens), of 10 to 50 segments, every fourth with
+Estimators are judged against these. Contexts are short (at most 500 tokens), of 10 to 50 segments, every fourth with
 boilerplate in each of its documents, and answered by the measuring model; only those are kept in which the planted
 words stand in the answer, and no longer do when their source is deleted. One file per context, so a run can be stopped
 and resumed, and one with more masks adds to what is there.
 
-usage: python benchmarks/truth.py [--contexts 60] [--masks 352] [--engine SPEC] [--out benchmarks/results/truth]
+usage: python benchmarks/truth.py [--contexts 60] [--masks 352] [--first 0] [--engine SPEC] [--out FOLDER]
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,21 +20,26 @@ from typing import Any
 
 import numpy as np
 from contexts import KINDS, Context, Kind, make
+from peers import inside
 
 from attr_core.engines import load_engine
+from attr_core.engines._tokens import n_alike
 from attr_core.estimators import ContextCite
 from attr_core.prompt import ablate, ablations, candidates
 from attr_core.protocols import Sampling, TokenScores
 from attr_core.reading import log_odds, tokens_of
 from attr_core.results import FloatArray, MaskArray
 from attr_core.segmenter import segment_trace
-from attr_core.types import Generation, Segment, Target, TargetKind
+from attr_core.types import Generation, Prompt, Segment, Target, TargetKind
 
-SHAPES = ((10, 220), (20, 300), (40, 420), (14, 240), (30, 360), (50, 480))
+SHAPES = ((10, 150), (20, 220), (36, 280), (14, 180), (26, 240), (46, 340))
 """Segments, and about how many tokens."""
 
-AT_ONCE = 32
+AT_ONCE = 320
 """Masks that are lost when a run is stopped."""
+
+HIDDEN = 64
+"""Masks that are measured by hiding too."""
 
 ASKED: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind != "known")
 RESULTS = Path(__file__).parent / "results" / "truth"
@@ -41,7 +47,9 @@ RESULTS = Path(__file__).parent / "results" / "truth"
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """Of one context; ``exact`` and ``hidden`` are ``(n_masks, n_targets)`` log-odds under ``masks`` of the targets.
+    """Of one context; ``exact`` ``(n_masks, n_targets)`` are log-odds under ``masks`` of the targets.
+
+    ``hidden`` are those of the first ``HIDDEN`` masks or more.
 
     The first target is the response, the others are the planted phrases. Masks are drawn as ContextCite draws them.
     """
@@ -88,10 +96,10 @@ def targets_of(context: Context, answer: str) -> tuple[Target, ...]:
     return (Target(TargetKind.RESPONSE, 0, len(answer), answer), *phrases)
 
 
-def truths(engine: Any, folder: Path, *, n_contexts: int, n_masks: int) -> Iterator[Truth]:
-    """The first contexts that pass the gate, each with that many masks, measured or read from ``folder``."""
+def truths(engine: Any, folder: Path, *, n_contexts: int, n_masks: int, first: int = 0) -> Iterator[Truth]:
+    """Contexts from number ``first`` on that pass the gate, each with that many masks, measured or from ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = number = 0
+    found, number = 0, first
     while found < n_contexts:
         truth = _truth(engine, number, folder / f"{number:03d}.npz", n_masks)
         number += 1
@@ -117,15 +125,45 @@ def _truth(engine: Any, number: int, path: Path, n_masks: int) -> Truth | None:
     segments = candidates(generation.segments)
     while len(exact) < n_masks:
         rows = ContextCite(len(exact) + AT_ONCE).masks(len(segments))[len(exact) : n_masks]
-        scored = engine.score(ablations(generation, segments, rows), answer)
-        screened = engine.score_hidden(generation.prompt, segments, rows, answer)
         targets = targets_of(context, answer)
+        if len(hidden) < HIDDEN:
+            screened = engine.score_hidden(generation.prompt, segments, rows, answer)
+            hidden = np.concatenate([hidden.reshape(-1, len(targets)), _read(screened, targets)])
+        scored = chained(engine, ablations(generation, segments, rows), answer)
         exact = np.concatenate([exact.reshape(-1, len(targets)), _read(scored, targets)])
-        hidden = np.concatenate([hidden.reshape(-1, len(targets)), _read(screened, targets)])
         _keep(path, answer, passes, exact, hidden)
     n_tokens = len(engine.render(generation.prompt).token_ids)
     targets = targets_of(context, answer)
     return Truth(number, context, answer, generation, tuple(segments), targets, n_tokens, exact, hidden)
+
+
+def chained(engine: Any, prompts: Sequence[Prompt], answer: str) -> list[TokenScores]:
+    """As ``engine.score``: in alphabetical order each prompt forwards only what the one before it did not begin with.
+
+    Of hundreds of random subsets neighbours share the first eight segments or so.
+    """
+    import torch
+    from transformers import DynamicCache
+
+    model, _ = inside(engine)
+    keyword = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    ids, offsets = engine._model.tokens.encode_continuation(answer)
+    rows = [list(engine.render(prompt).token_ids) for prompt in prompts]
+    found: dict[int, TokenScores] = {}
+    cache, held = DynamicCache(config=model.config), []
+    for n in sorted(range(len(rows)), key=rows.__getitem__):
+        shared = min(n_alike(held, rows[n]), len(rows[n]) - 1)
+        if shared < len(held):
+            cache.crop(shared - len(held))  # how many to forget, below 0
+        sent = torch.tensor([rows[n][shared:] + list(ids)], device=model.device)
+        with torch.inference_mode():
+            out = model(sent, use_cache=True, **{keyword: cache}, logits_to_keep=len(ids) + 1)
+            logprobs = torch.log_softmax(out.logits[0, :-1].float(), dim=-1)
+        wanted = torch.tensor(ids, device=model.device)[:, None]
+        found[n] = TokenScores(logprobs.gather(1, wanted)[:, 0].double().cpu().numpy(), offsets)
+        cache.crop(-len(ids))
+        held = rows[n]
+    return [found[n] for n in range(len(rows))]
 
 
 def _answer(engine: Any, context: Context) -> str:
@@ -165,12 +203,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--contexts", type=int, default=60)
     parser.add_argument("--masks", type=int, default=352)
+    parser.add_argument("--first", type=int, default=0, help="number of the first context")
     parser.add_argument("--engine", default=None)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     started, engine = time.perf_counter(), load_engine(options.engine)
-    for truth in truths(engine, options.out, n_contexts=options.contexts, n_masks=options.masks):
-        agree = [np.corrcoef(truth.exact[:, t], truth.hidden[:, t])[0, 1] for t in range(len(truth.targets))]
+    for truth in truths(engine, options.out, n_contexts=options.contexts, n_masks=options.masks, first=options.first):
+        both = len(truth.hidden)
+        agree = [np.corrcoef(truth.exact[:both, t], truth.hidden[:, t])[0, 1] for t in range(len(truth.targets))]
         print(
             f"{truth.number:3d} {truth.context.kind:13s} n={len(truth.segments):2d} {truth.n_tokens} tokens, "
             f"hidden and exact correlate {', '.join(f'{r:.2f}' for r in agree)}, {time.perf_counter() - started:.0f} s",

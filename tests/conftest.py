@@ -45,14 +45,11 @@ def _own_database_and_no_defaults(monkeypatch, tmp_path):
 def _packaged_engine(name):
     for package in ("torch", "transformers", "gguf"):
         pytest.importorskip(package)
-    import torch
-
     from attr_core.engines import load_engine
     from attr_core.engines.local_models import find_packaged
 
     if find_packaged(name) is None:
         pytest.skip(f"the package that ships {name} is not installed")
-    torch.set_num_threads(2)
     return load_engine(f"hf:{name}")
 
 

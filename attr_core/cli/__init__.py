@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from attr_core import __version__
-from attr_core.cli import _cache, _doctor, _inspect, _traces, _worker
+from attr_core.cli import _cache, _capabilities, _doctor, _inspect, _traces, _worker
 from attr_core.cli._shared import INTERRUPTED
 from attr_core.errors import AttrkitError
 
@@ -32,6 +32,7 @@ app.command(epilog=_inspect.INSPECT_EXAMPLES)(_inspect.inspect)
 app.command(epilog=_worker.EXAMPLES)(_worker.worker)
 app.add_typer(_traces.app, name="traces", epilog=_traces.EXAMPLES)
 app.add_typer(_cache.app, name="cache")
+app.command(epilog=_capabilities.EXAMPLES)(_capabilities.capabilities)
 app.command(epilog=_doctor.EXAMPLES)(_doctor.doctor)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +17,9 @@ from attr_core.errors import BudgetExceededError, ConfigurationError, InputError
 EngineOption = Annotated[
     str | None, typer.Option(help="What measures, e.g. hf:MODEL; default $ATTRKIT_ENGINE, else the packaged model.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before downloading a model.")]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask before downloading a model, or calling one that costs money.")
+]
 
 N_PLACEBOS = 3
 
@@ -35,6 +38,8 @@ Examples:
   attrkit inspect last --granularity sentence --placebo
 
   attrkit inspect last --estimator context-cite --budget calls=80 --json
+
+  attrkit inspect last --algorithm similarity --engine litellm:gpt-4o-mini --budget usd=0.05 --dry-run
 """
 
 
@@ -68,11 +73,22 @@ def inspect(
     algorithm: Annotated[
         str,
         typer.Option(
-            help="What is measured: likelihood (of what was answered), or reference (the expected answer against it)."
+            help="What is measured: likelihood (of what was answered), similarity (of answers generated anew), or "
+            "reference (the expected answer against it)."
         ),
     ] = "likelihood",
     expected: Annotated[
         str | None, typer.Option("--expected", help="The answer that would have been right; for --algorithm reference.")
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric", help="How answers are compared: embedding, overlap or numeric; for --algorithm similarity."
+        ),
+    ] = None,
+    embed: Annotated[
+        str | None,
+        typer.Option("--embed", help="What embeds answers, e.g. st:MODEL; default $ATTRKIT_EMBED, else the packaged."),
     ] = None,
     estimator: Annotated[
         str | None,
@@ -101,7 +117,7 @@ def inspect(
     span: Annotated[
         list[str] | None, typer.Option("--span", help="Also this phrase of the answer; may be repeated.")
     ] = None,
-    budget: Annotated[str, typer.Option(help="Hard caps, e.g. calls=64,tokens=20000.")] = "",
+    budget: Annotated[str, typer.Option(help="Hard caps, e.g. calls=64,tokens=20000,usd=0.50.")] = "",
     direct_only: Annotated[
         bool,
         typer.Option(
@@ -132,9 +148,10 @@ def inspect(
     found = _trace(trace, file, db)
     if expected is not None:
         found = replace(found, reference=expected)
+    measuring = _engine(engine, yes)  # asks where a model must be downloaded first
     choice: dict[str, Any] = {
-        "engine": _engine(engine, yes),
-        "algorithm": algorithm,
+        "engine": measuring if engine else None,  # chosen or not, that is told apart
+        "algorithm": _algorithm(algorithm, metric, embed),
         "estimator": estimator,
         "screen_with": _engine(screen_with, yes) if screen_with else None,
         "step": step,
@@ -151,8 +168,14 @@ def inspect(
             typer.echo("and for the placebo check:")
             _show_plan(plan(found, **(choice | {"placebos": N_PLACEBOS, "regenerations": False})), json_)
         return
+    _agree(plan(found, **choice), yes)
     with progress_bar(quiet=json_) as progress:
-        attribution = attribute(found, db=db, progress=progress, **choice)
+        try:
+            attribution = attribute(found, db=db, progress=progress, **choice)
+        except KeyboardInterrupt as stopped:
+            if (partial := getattr(stopped, "partial", None)) is not None:
+                _show(partial, json_, db=db, top=top)
+            raise
         check: Any = None
         if placebo:
             left = choice | {"budget": choice["budget"].less(attribution.cost)}
@@ -191,6 +214,28 @@ def _engine(spec: str | None, yes: bool) -> Any:
         ):
             raise
         return load_engine(spec, download=True)
+
+
+def _algorithm(name: str, metric: str | None, embed: str | None) -> Any:
+    if metric is None and embed is None:
+        return name
+    if name != "similarity":
+        raise ConfigurationError("--metric and --embed compare answers; add --algorithm similarity, or leave them out")
+    from attr_core.algorithms import SimilarityAlgorithm
+
+    return SimilarityAlgorithm(metric=metric, embedder=embed)
+
+
+def _agree(plan: Any, yes: bool) -> None:
+    """Ask before anything is paid; where nobody can answer that is an error, and nothing is sent."""
+    if yes or plan.usd == 0:
+        return
+    price = "a price nobody here knows" if math.isnan(plan.usd) else f"about USD {plan.usd:.4f}"
+    most = "" if math.isnan(plan.maximum.usd) else f", at most {plan.maximum.usd:.4f}"
+    question = f"{plan.engine} is not on this machine: about {plan.calls:,} calls for {price}{most}."
+    if not sys.stdin.isatty():
+        raise ConfigurationError(f"{question} Add --yes to go on, --dry-run to look, --budget usd=… to cap it")
+    typer.confirm(f"{question} Go on?", abort=True, err=True)
 
 
 def _show(attribution: Any, json_: bool, *, db: Path | None, top: int, check: Any = None) -> None:

@@ -22,7 +22,7 @@ from attr_core.engines._local_model import LocalModel
 from attr_core.engines._quiet import quiet
 from attr_core.engines.batches import check_sampling, cut
 from attr_core.errors import ConfigurationError, ContextTooLongError, InputError, SegmentationError
-from attr_core.protocols import Capability, Completion, GateScores, Rendering, Sampling, TailSize, TokenScores
+from attr_core.protocols import Capability, Completion, GateScores, Price, Rendering, Sampling, TailSize, TokenScores
 from attr_core.reading import tokens_of
 from attr_core.results import FloatArray, MaskArray
 from attr_core.types import Prompt, Segment, Target
@@ -134,6 +134,11 @@ class HuggingFaceEngine:
     def max_context(self) -> int | None:
         """Tokens of prompt and response together, as the model's configuration states them."""
         return self._model.max_context
+
+    @property
+    def price(self) -> Price:
+        """Nothing: it runs here."""
+        return Price(0.0, 0.0)
 
     @cached_property
     def capabilities(self) -> frozenset[Capability]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attr_core.errors import ConfigurationError
+from attr_core.estimators._partial import ranked_from
 from attr_core.estimators.banzhaf import Banzhaf
 from attr_core.estimators.context_cite import ContextCite
 from attr_core.estimators.debiased_lasso import DebiasedLasso
@@ -27,6 +28,7 @@ __all__ = [
     "Screened",
     "Shapley",
     "estimator_named",
+    "ranked_from",
 ]
 
 ESTIMATORS: Mapping[str, type[Estimator]] = {

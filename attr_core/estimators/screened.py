@@ -20,6 +20,7 @@ from attr_core.estimators.debiased_lasso import held_out_fit
 from attr_core.estimators.path_gradients import GATES, equal_gates, path_effects
 from attr_core.protocols import ScreenedValue, ValueFunction
 from attr_core.results import Estimate, FloatArray, MaskArray, RedundancyGroup
+from attr_core.verdicts import margins
 
 __all__ = ["MIN_AGREEMENT", "Screened"]
 
@@ -65,6 +66,9 @@ class Screened:
     agreement, the target has no interval and its verdicts are ``undetermined``. On long prompts little more than
     the leading segments is deleted: that hiding would have shown the others rests on other prompts there.
 
+    An effect that is neither beyond the margin nor told apart from 0 by its interval reads 0, as in a LASSO: many small
+    estimates of what has no effect would predict worse than none.
+
     Near-duplicates in three or more places (headers, boilerplate) are removed as one at first, and one by one where
     they matter; what stays tied has the effect of all of it, and its resolution says ``group``. Near-duplicates and
     segments whose pair term is strongly negative are deleted alone and together: ``groups`` has those where
@@ -79,7 +83,7 @@ class Screened:
     ----------
     n_hidden : int, default 96
         Most hidden masks; the first look is at 32.
-    exact_tokens : int, default 2400
+    exact_tokens : int, default 4800
         Tokens that deletions may forward, per distinct continuation; the first one, and those of redundancy groups, are
         made whatever they take.
     max_exact : int, default 64
@@ -110,7 +114,7 @@ class Screened:
     """
 
     n_hidden: int = 96
-    exact_tokens: int = 2_400
+    exact_tokens: int = 4_800
     max_exact: int = 64
     n_drops: int = 3
     level: float = 0.95
@@ -228,13 +232,14 @@ class Screened:
         self, look: Look, ledger: Ledger, transfers: list[Transfer], groups: list[RedundancyGroup]
     ) -> Estimate:
         effects, half_width = _stacked(transfers, self.level)
+        width = half_width.copy()
         agreement = np.array([one.agreement for one in transfers])
         error = np.array([one.error for one in transfers]).reshape(effects.shape)
         if ledger.n_random < ENOUGH:
             error[agreement < MIN_AGREEMENT] = half_width[agreement < MIN_AGREEMENT] = np.nan
         spread = look.players.spread
         return Estimate(
-            effects=spread(effects),
+            effects=spread(_told_apart(effects, width, floor=look.floor)),
             low=spread(effects - half_width),
             high=spread(effects + half_width),
             error=spread(error),
@@ -258,6 +263,12 @@ def _transfer(look: Look, ledger: Ledger, target: int) -> Transfer:
     if ledger.n_random >= ENOUGH:
         return corrected(fit.effects, fit.error, spread=spread, rows=ledger.random_rows(look, target))
     return transferred(fit.effects, fit.error, spread=spread, rows=ledger.confirmed(look, target))
+
+
+def _told_apart(effects: FloatArray, half_width: FloatArray, *, floor: float) -> FloatArray:
+    """Effects, 0 where one is neither beyond the margin nor has 0 outside its interval: their order is noise."""
+    small = np.abs(effects) <= np.minimum(half_width, margins(effects, floor=floor)[:, None])
+    return np.where(small, 0.0, effects)
 
 
 def _tied_among(players: Players, matters: MaskArray) -> list[int]:

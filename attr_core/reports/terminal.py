@@ -113,7 +113,9 @@ def render_plan(plan: Plan) -> RenderableType:
     """What a run will do and cost."""
     lines = [Text(f"{plan.method} on {visible(plan.engine)}")]
     lines += [Text(f"  {step.name}: {step.calls:,} calls, about {step.tokens:,} tokens") for step in plan.steps]
-    lines.append(Text(f"  in all {plan.calls:,} calls, at most {plan.maximum.calls:,}; USD {_money(plan.usd)}"))
+    most = plan.maximum
+    lines.append(Text(f"  expected: {_spending(plan.calls, plan.tokens, plan.usd)}"))
+    lines.append(Text(f"  at most:  {_spending(most.calls, most.tokens_in + most.tokens_out, most.usd)}"))
     lines += [Text(f"  {visible(note)}") for note in plan.notes]
     return Group(*lines)
 
@@ -139,6 +141,8 @@ class _View:
 
 
 def _head(attribution: Attribution, trace: Trace | None) -> Iterator[RenderableType]:
+    if attribution.partial:
+        yield Text("PARTIAL: the run was interrupted; run it again, and it goes on from here", style="bold yellow")
     when = f"  {trace.started:%Y-%m-%d %H:%M} UTC" if trace is not None and trace.started is not None else ""
     yield Text(f"trace {attribution.trace_id}{when}", style="dim")
     if trace is not None and (question := _question(attribution, trace)):
@@ -284,7 +288,7 @@ def _in_order(attribution: Attribution, rows: Sequence[int]) -> list[int]:
 def _target(view: _View, row: int, name: str, *, is_brief: bool = False) -> Iterator[RenderableType]:
     """A target and its segments, or with ``is_brief`` that none has an effect where none has."""
     attribution = view.attribution
-    line = Text.assemble((name, "bold"), f"  {_likely(attribution.full[row], attribution.closed_book[row])}")
+    line = Text.assemble((name, "bold"), f"  {_value(attribution, row)}")
     if attribution.is_known(row):
         line.append("  (the model knew it anyway)", style="yellow")
     yield _indent(line)
@@ -354,13 +358,22 @@ def _quality(attribution: Attribution) -> Iterator[str]:
     if attribution.agreement is not None and np.isfinite(attribution.agreement).any():
         parts.append(f"hiding stands for deleting by {shares_of(attribution.agreement)}")
     if math.isfinite(attribution.noise_floor):
-        parts.append(
-            f"one prompt scored alone and in a batch differs by {attribution.noise_floor:.1g} {attribution.unit}"
-        )
+        is_scored = attribution.unit == "nats"
+        again = "one prompt scored alone and in a batch differs" if is_scored else "answers to the same prompt differ"
+        parts.append(f"{again} by {attribution.noise_floor:.1g} {attribution.unit}")
     if attribution.n_unfit:
         parts.append(f"{attribution.n_unfit} ablations were too long for the window")
     if parts:
         yield "; ".join(parts)
+
+
+def _value(attribution: Attribution, row: int) -> str:
+    """What the target's value is with the whole context and with none."""
+    full, closed_book = attribution.full[row], attribution.closed_book[row]
+    if attribution.unit == "nats":
+        return _likely(full, closed_book)
+    told = "unmeasured" if math.isnan(full) else f"{full:.2f}"
+    return f"{attribution.unit} {told} with the context, {closed_book:.2f} without"
 
 
 def _likely(full: float, closed_book: float) -> str:
@@ -377,6 +390,10 @@ def _percent(log_odds: float) -> str:
     if share < 0.1:
         return "<0.1 %"
     return ">99.9 %" if share > 99.9 else f"{share:.1f} %"
+
+
+def _spending(calls: int, tokens: int, usd: float) -> str:
+    return f"{calls:,} calls, {tokens:,} tokens, USD {_money(usd)}"
 
 
 def _money(usd: float) -> str:

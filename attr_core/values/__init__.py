@@ -5,5 +5,14 @@ from __future__ import annotations
 from attr_core.reading import log_odds
 from attr_core.values.reference_contrast import ReferenceContrast, reference_target
 from attr_core.values.response_log_odds import SCREENS, ResponseLogOdds, can_hide
+from attr_core.values.response_similarity import ResponseSimilarity
 
-__all__ = ["SCREENS", "ReferenceContrast", "ResponseLogOdds", "can_hide", "log_odds", "reference_target"]
+__all__ = [
+    "SCREENS",
+    "ReferenceContrast",
+    "ResponseLogOdds",
+    "ResponseSimilarity",
+    "can_hide",
+    "log_odds",
+    "reference_target",
+]

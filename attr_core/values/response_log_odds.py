@@ -17,6 +17,7 @@ from attr_core.reading import log_odds, tokens_of
 from attr_core.results import FloatArray, MaskArray
 from attr_core.similar import near_duplicates
 from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target, TargetKind
+from attr_core.values._documents import document_groups
 
 __all__ = ["SCREENS", "ResponseLogOdds", "can_hide"]
 
@@ -149,15 +150,8 @@ class ResponseLogOdds:
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """Columns of each document, in order of first appearance; every column is in one of them.
-
-        A document is what one ``group_id`` names, else the first retrieved document that a segment is or holds,
-        else its message.
-        """
-        found: dict[tuple[str, str | int], list[int]] = {}
-        for column, segment in enumerate(self._segments):
-            found.setdefault(_document_of(segment), []).append(column)
-        return tuple(map(tuple, found.values()))
+        """Columns of each document, in order of first appearance; every column is in one of them."""
+        return document_groups(self._segments)
 
     @cached_property
     def alike(self) -> tuple[tuple[int, ...], ...]:
@@ -302,9 +296,3 @@ def can_hide(engine: object, generation: Generation, segments: Sequence[Segment]
 
 def _summed(scores: Sequence[TokenScores], inside: NDArray[np.bool_]) -> FloatArray:
     return log_odds(np.array([score.logprobs[inside].sum() for score in scores]))
-
-
-def _document_of(segment: Segment) -> tuple[str, str | int]:
-    if segment.group_id:
-        return "group", segment.group_id
-    return ("document", segment.documents[0]) if segment.documents else ("message", segment.locations[0].message)

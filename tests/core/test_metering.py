@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attr_core.cache import Cache
+from attr_core.cache import Cache, cache_key
 from attr_core.errors import BudgetExceededError, EngineError, MissingCapabilityError, SegmentationError
 from attr_core.metering import SLICE, MeteredEngine
-from attr_core.prompt import ablate
-from attr_core.protocols import Capability, Completion, GateScores, Sampling, TailSize, TokenScores
+from attr_core.prompt import ablate, most_tokens
+from attr_core.protocols import Capability, Completion, GateScores, Price, Sampling, TailSize, TokenScores
 from attr_core.results import Budget, FloatArray, MaskArray
 from attr_core.testing import ScriptedEngine
 from attr_core.types import Generation, Location, Message, Prompt, Segment, SegmentKind, Target, TargetKind
@@ -141,7 +143,108 @@ def test_a_budget_of_calls_holds_to_the_call() -> None:
     metered = MeteredEngine(engine, budget=Budget(calls=SLICE + 1))
     with pytest.raises(BudgetExceededError, match=f"budget of {SLICE + 1} calls"):
         metered.score(PROMPTS, "yes")
-    assert len(engine.seen) == SLICE
+    assert engine.seen == []
+    metered.score(PROMPTS[: SLICE + 1], "yes")
+    with pytest.raises(BudgetExceededError, match=f"1 more calls after {SLICE + 1}"):
+        metered.score(PROMPTS[-1:], "yes")
+
+
+def test_what_a_budget_of_tokens_still_allows_is_measured_and_kept() -> None:
+    engine, cache = ScriptedEngine(), Cache(":memory:")
+    least = most_tokens(engine, PROMPTS[0]) + len("yes")
+    metered = MeteredEngine(engine, cache=cache, budget=Budget(tokens=least + 5))
+    with pytest.raises(BudgetExceededError, match="budget of"):
+        metered.score(PROMPTS, "yes")
+    keys = [cache_key("score", engine.fingerprint, prompt, continuation="yes") for prompt in PROMPTS]
+    assert 0 < metered.cost.tokens_in <= least + 5
+    assert len(cache.get_scores(keys)) == len(engine.seen) > 0
+
+
+def test_caps_hold_for_threads_that_share_an_account() -> None:
+    engine = ScriptedEngine()
+    metered = MeteredEngine(engine, budget=Budget(calls=20))
+
+    def one(number: int) -> bool:
+        try:
+            metered.score([Prompt((Message("user", f"thread {number}"),))], "yes")
+        except BudgetExceededError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        done = sum(pool.map(one, range(60)))
+    assert done == metered.cost.calls == len(engine.seen) == 20
+
+
+PRICED = Price(1e-3, 1e-2)
+
+
+def test_money_is_counted_by_the_engines_price_and_unknown_where_that_is() -> None:
+    priced = MeteredEngine(ScriptedEngine(reply="In 1911.", price=PRICED))
+    priced.generate(PROMPTS[:1], Sampling(max_tokens=8))
+    prompt, said = priced.cost.tokens_in, priced.cost.tokens_out
+    assert said == len("In 1911.")  # counted from above, since the engine does not tell
+    assert priced.cost.usd == pytest.approx(prompt * 1e-3 + said * 1e-2)
+    unpriced = MeteredEngine(ScriptedEngine(price=None))
+    unpriced.generate(PROMPTS[:1])
+    assert math.isnan(unpriced.cost.usd)
+
+
+def test_a_budget_of_usd_holds_before_anything_is_sent() -> None:
+    engine = ScriptedEngine(price=PRICED)
+    most = most_tokens(engine, PROMPTS[0]) * 1e-3 + 8e-2
+    metered = MeteredEngine(engine, budget=Budget(usd=most * 0.99))
+    with pytest.raises(BudgetExceededError, match="could pass the budget of USD"):
+        metered.generate(PROMPTS[:1], Sampling(max_tokens=8))
+    assert engine.seen == []
+    MeteredEngine(engine, budget=Budget(usd=most * 1.01)).generate(PROMPTS[:1], Sampling(max_tokens=8))
+    with pytest.raises(BudgetExceededError, match="price is unknown"):
+        MeteredEngine(ScriptedEngine(price=None), budget=Budget(usd=5.0)).generate(PROMPTS[:1])
+
+
+class Embedder:
+    spec = fingerprint = "test:embedder"
+    max_context = None
+    price = PRICED
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def embed(self, texts: Sequence[str]) -> FloatArray:
+        self.seen += texts
+        return np.array([[len(text), 1.0] for text in texts])
+
+
+def test_texts_are_embedded_once_and_counted_from_above() -> None:
+    engine, cache = Embedder(), Cache(":memory:")
+    metered = MeteredEngine(engine, cache=cache)
+    np.testing.assert_array_equal(metered.embed(["four", "four", "to"]), [[4, 1], [4, 1], [2, 1]])
+    assert sorted(engine.seen) == ["four", "to"]
+    assert (metered.cost.calls, metered.cost.tokens_in) == (2, len("four") + len("to") + 16)
+    MeteredEngine(engine, cache=cache).embed(["to"])
+    assert len(engine.seen) == 2
+    assert metered.embed([]).shape == (0, 0)
+
+
+def test_an_interrupt_that_carries_what_was_answered_loses_none_of_it() -> None:
+    stop = KeyboardInterrupt()
+    stop.completed = {0: Completion("kept", "stop", 3, 1)}
+    cache, engine = Cache(":memory:"), ScriptedEngine(failures={1: stop})
+    with pytest.raises(KeyboardInterrupt):
+        MeteredEngine(engine, cache=cache).generate(PROMPTS[:1])
+    again = MeteredEngine(ScriptedEngine(fingerprint=engine.fingerprint), cache=cache)
+    assert again.generate(PROMPTS[:1])[0].text == "kept"
+
+
+def test_an_engine_of_what_is_known_answers_from_the_cache_and_sends_nothing() -> None:
+    engine = ScriptedEngine()
+    metered = MeteredEngine(engine)
+    metered.score(PROMPTS[:2], "yes")
+    known = metered.only_known()
+    assert len(known.score(PROMPTS[:2], "yes")) == 2
+    with pytest.raises(EngineError, match="1 of these prompts were not measured"):
+        known.score(PROMPTS[1:3], "yes")
+    assert len(engine.seen) == 2
 
 
 def test_a_budget_of_tokens_is_reserved_before_sending() -> None:
@@ -326,10 +429,10 @@ def test_budgets_hold_for_masks_and_gates() -> None:
         MeteredEngine(engine, budget=Budget(calls=3)).score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
     with pytest.raises(BudgetExceededError, match="budget of 14 calls"):
         MeteredEngine(engine, budget=Budget(calls=14)).gate_gradients(PROMPT, SEGMENTS, GATES, "yes it", TARGETS)
-    with pytest.raises(BudgetExceededError, match="up to 140 more tokens"):
-        MeteredEngine(engine, budget=Budget(tokens=139)).score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
-    with pytest.raises(BudgetExceededError, match="up to 250 more tokens"):
-        MeteredEngine(engine, budget=Budget(tokens=249)).gate_gradients(PROMPT, SEGMENTS, GATES, "yes it", TARGETS)
+    with pytest.raises(BudgetExceededError, match="up to 110 more tokens"):
+        MeteredEngine(engine, budget=Budget(tokens=109)).score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
+    with pytest.raises(BudgetExceededError, match="up to 150 more tokens"):
+        MeteredEngine(engine, budget=Budget(tokens=149)).gate_gradients(PROMPT, SEGMENTS, GATES, "yes it", TARGETS)
     assert engine.sent == []
     enough = MeteredEngine(engine, budget=Budget(calls=4, tokens=140))
     enough.score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
