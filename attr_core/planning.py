@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -374,8 +375,8 @@ def _notes(trace: Trace, generation: Generation, engine: Engine, *, n_values: in
     if parts := partly_located(generation.segments):
         shares = ", ".join(f"{name} ({share:.0%})" for name, share in list(parts.items())[:5])
         notes.append(f"{len(parts)} of the retrieved documents were found only in part: {shares}")
-    if isinstance(engine, Renders):
-        notes += engine.render(generation.prompt).notes
+    with suppress(MissingCapabilityError):  # a server says so only once it was asked
+        notes += engine.render(generation.prompt).notes if isinstance(engine, Renders) else ()
     if generation.tool_calls and scored:
         notes.append("tool calls were scored as JSON text, not in the call syntax of the model that wrote them")
     notes += getattr(engine, "notes", ())

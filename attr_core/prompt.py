@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
-from attr_core.errors import SegmentationError
+from attr_core.errors import MissingCapabilityError, SegmentationError
 from attr_core.protocols import CountsTokens, Renders
 from attr_core.results import MaskArray
 from attr_core.types import Generation, Message, Prompt, Segment
@@ -63,8 +64,8 @@ def ablations(generation: Generation, segments: Sequence[Segment], masks: MaskAr
 
 def count_tokens(engine: object, prompt: Prompt) -> int:
     """Tokens of the rendered prompt; where the engine can only count, about as many; else :func:`most_tokens`."""
-    if isinstance(engine, Renders):
-        return len(engine.render(prompt).token_ids)
+    if (rendered := _rendered_tokens(engine, prompt)) is not None:
+        return rendered
     return engine.count_tokens(prompt) if isinstance(engine, CountsTokens) else most_tokens(engine, prompt)
 
 
@@ -76,10 +77,16 @@ def count_text(engine: object, text: str) -> int:
 
 def most_tokens(engine: object, prompt: Prompt) -> int:
     """Tokens of the rendered prompt; where the engine cannot render, more than any tokenizer makes: bytes and a few."""
-    if isinstance(engine, Renders):
-        return len(engine.render(prompt).token_ids)
+    if (rendered := _rendered_tokens(engine, prompt)) is not None:
+        return rendered
     tools = sum(len(json.dumps(dict(tool), default=str).encode()) for tool in prompt.tools)
     return tools + sum(len(message.content.encode("utf-8", "replace")) + 16 for message in prompt.messages)
+
+
+def _rendered_tokens(engine: object, prompt: Prompt) -> int | None:
+    with suppress(MissingCapabilityError):  # a server says so only once it was asked
+        return len(engine.render(prompt).token_ids) if isinstance(engine, Renders) else None
+    return None
 
 
 def _without(text: str, spans: list[tuple[int, int]], message: int) -> str:

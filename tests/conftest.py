@@ -20,7 +20,12 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "desk")
 _THIS_MACHINE = {None, "", "localhost", "127.0.0.1", "::1"}
 
 
+_may_leave = False
+
+
 def _refuse_the_network(event, arguments):
+    if _may_leave:
+        return
     if event == "socket.connect":
         host = arguments[1][0] if isinstance(arguments[1], tuple) else None  # else a Unix socket's path
     elif event == "socket.getaddrinfo":
@@ -32,6 +37,14 @@ def _refuse_the_network(event, arguments):
 
 
 sys.addaudithook(_refuse_the_network)
+
+
+@pytest.fixture(autouse=True)
+def _only_hosted_tests_leave(request):
+    global _may_leave
+    _may_leave = request.node.get_closest_marker("hosted") is not None
+    yield
+    _may_leave = False
 
 
 @pytest.fixture(autouse=True)

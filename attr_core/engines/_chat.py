@@ -33,7 +33,7 @@ class Rewrite(Flag):
     ALTERNATE = auto()
 
 
-_NOTES: Mapping[Rewrite, str] = {
+NOTES: Mapping[Rewrite, str] = {
     Rewrite.TOOLS: "the chat template does not carry tool schemas; they are written into a message as text",
     Rewrite.CALLS: "the chat template does not carry tool calls; they are written into the assistant's turns as text",
     Rewrite.OUTPUTS: "the chat template does not carry tool outputs; they are written as labelled user turns",
@@ -42,9 +42,9 @@ _NOTES: Mapping[Rewrite, str] = {
 }
 _DEVELOPER_NOTE = "the chat template has no developer role; developer messages are written as system messages"
 _PLAIN_NOTE = "the model has no chat template; messages and tools are written as text under each role's name"
-_REFUSED_NOTE = "the chat template refuses this conversation; it is written as text under each role's name"
+REFUSED_NOTE = "the chat template refuses this conversation; it is written as text under each role's name"
 _SINGLE = tuple(Rewrite)
-_ALL = Rewrite.TOOLS | Rewrite.CALLS | Rewrite.OUTPUTS
+ALL = Rewrite.TOOLS | Rewrite.CALLS | Rewrite.OUTPUTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class ChatWriter:
         """
         if not prompt.messages:
             raise InputError("the prompt has no messages; give at least one")
-        chat, tools = _to_chat(prompt.messages), [_to_schema(tool) for tool in prompt.tools]
+        chat, tools = chat_of(prompt.messages), [schema_of(tool) for tool in prompt.tools]
         rewrite = self._settle(chat, tools)
         template = self._plain if rewrite is None or self._template is None else self._template
         mark = _unused("zqattr", json.dumps([chat, tools], ensure_ascii=False, default=str))
@@ -108,7 +108,7 @@ class ChatWriter:
                 message["content"] = f"{mark}{len(literals) - 1}z"
         masked = self._developers(masked[0]), masked[1]
         try:
-            text = template(*_rewritten(*masked, _ALL if rewrite is None else rewrite))
+            text = template(*rewritten(*masked, ALL if rewrite is None else rewrite))
         except Exception as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(f"the chat template fails on this prompt: {reason}; check its messages") from error
@@ -135,13 +135,13 @@ class ChatWriter:
         """The fewest rewritings that this structure needs; ``None`` where no template takes it."""
         if self._template is None:
             return None
-        probe, probe_tools, expected = _probe(self._developers(chat), tools)
+        probe, probe_tools, expected = probe_of(self._developers(chat), tools)
         key = json.dumps([probe, probe_tools], sort_keys=True)
         if key not in self._settled:
             self._settled[key] = next(
                 (
                     rewrite
-                    for rewrite in _rewrites(probe, tools)
+                    for rewrite in rewrites_of(probe, tools)
                     if self._carries(probe, probe_tools, expected, rewrite)
                 ),
                 None,
@@ -152,7 +152,7 @@ class ChatWriter:
         if self._template is None:
             return False
         try:
-            text = self._template(*_rewritten(chat, tools, rewrite))
+            text = self._template(*rewritten(chat, tools, rewrite))
         except Exception:  # templates refuse by raising, each in its own way
             return False
         return all(text_ in text for text_ in expected)
@@ -164,9 +164,9 @@ class ChatWriter:
 
     def _notes(self, chat: Chat, rewrite: Rewrite | None) -> tuple[str, ...]:
         if rewrite is None:
-            return (_PLAIN_NOTE if self._template is None else _REFUSED_NOTE,)
+            return (_PLAIN_NOTE if self._template is None else REFUSED_NOTE,)
         renamed = not self._knows_developer and any(message["role"] == "developer" for message in chat)
-        return ((_DEVELOPER_NOTE,) if renamed else ()) + tuple(_NOTES[one] for one in _SINGLE if one in rewrite)
+        return ((_DEVELOPER_NOTE,) if renamed else ()) + tuple(NOTES[one] for one in _SINGLE if one in rewrite)
 
     def _mask(self, value: Any, mark: str, literals: list[str]) -> Any:
         """``value`` with every control token's text in it replaced by a placeholder, and its own copy throughout."""
@@ -190,7 +190,7 @@ def plain(chat: Sequence[Mapping[str, Any]]) -> str:
     return "".join(turns) + "Assistant:\n"
 
 
-def _to_chat(messages: Sequence[Message]) -> Chat:
+def chat_of(messages: Sequence[Message]) -> Chat:
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     chat: Chat = []
     for message in messages:
@@ -212,11 +212,11 @@ def _to_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def _to_schema(tool: Mapping[str, Any]) -> dict[str, Any]:
+def schema_of(tool: Mapping[str, Any]) -> dict[str, Any]:
     return dict(tool) if "function" in tool else {"type": "function", "function": dict(tool)}
 
 
-def _probe(chat: Chat, tools: list[dict[str, Any]]) -> tuple[Chat, list[dict[str, Any]], set[str]]:
+def probe_of(chat: Chat, tools: list[dict[str, Any]]) -> tuple[Chat, list[dict[str, Any]], set[str]]:
     """The same structure with placeholder texts, and those that must be found in what is written."""
     probe: Chat = []
     expected: set[str] = set()
@@ -242,7 +242,7 @@ def _probe_call(call: dict[str, Any], number: str) -> dict[str, Any]:
     return {**call, "function": {"name": f"zqcall{number}", "arguments": arguments}}
 
 
-def _rewrites(chat: Chat, tools: list[dict[str, Any]]) -> list[Rewrite]:
+def rewrites_of(chat: Chat, tools: list[dict[str, Any]]) -> list[Rewrite]:
     """Every sensible combination for this structure, the fewest rewritings first."""
     roles = {message["role"] for message in chat}
     relevant = Rewrite.ALTERNATE
@@ -260,7 +260,7 @@ def _rewrites(chat: Chat, tools: list[dict[str, Any]]) -> list[Rewrite]:
     return sorted(sets, key=lambda one: (one.value.bit_count(), one.value))
 
 
-def _rewritten(chat: Chat, tools: list[dict[str, Any]], rewrite: Rewrite) -> tuple[Chat, list[dict[str, Any]]]:
+def rewritten(chat: Chat, tools: list[dict[str, Any]], rewrite: Rewrite) -> tuple[Chat, list[dict[str, Any]]]:
     chat = [dict(message) for message in chat]
     if Rewrite.TOOLS in rewrite and tools:
         holder = next((m for role in ("system", "user") for m in chat if m["role"] == role), chat[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import math
 import queue
@@ -115,10 +116,13 @@ def send_all(
                 take(*batch.arrived.get(timeout=_POLL))  # without a limit, Windows would not hear Ctrl-C
             except queue.Empty:
                 continue
-    except BaseException:
+    except BaseException as error:
         batch.halt.set()
         while not batch.arrived.empty():
             take(*batch.arrived.get())
+        completed = {n: one for n, one in outcomes.items() if not isinstance(one, Exception)}
+        with contextlib.suppress(AttributeError):  # an interrupt says what had come, as an engine's error does
+            error.completed = completed  # type: ignore[attr-defined]
         raise
     return [outcomes[n] for n in range(len(jobs))]
 

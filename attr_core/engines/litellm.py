@@ -137,6 +137,11 @@ class LiteLLMEngine:
         return _prices.max_input_tokens(self._model)
 
     @property
+    def concurrency(self) -> int:
+        """Requests at a time."""
+        return self._limits.concurrency
+
+    @property
     def price(self) -> Price | None:
         """USD per token, as litellm's packaged list states them; unknown where ``api_base`` is not the provider's."""
         price = _prices.token_price(self._model)

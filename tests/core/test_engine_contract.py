@@ -8,13 +8,26 @@ from attr_core.protocols import Capability, Completion, Engine, Sampling
 from attr_core.testing import AdditiveEngine, ScriptedEngine
 from attr_core.types import Location, Message, Prompt, Segment, SegmentKind, Target, TargetKind
 
+# litellm gives these, with or without attrkit; it leaves clients open that its threads made at once.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*`ReadOnly` qualifier:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
+
 SCORERS = [
     pytest.param(lambda request: AdditiveEngine({"blue": {"Sky is blue": 6.0}}), id="additive"),
     pytest.param(lambda request: ScriptedEngine(reply="blue"), id="scripted"),
+    pytest.param(lambda request: request.getfixturevalue("vllm_engine"), id="server-vllm"),
+    pytest.param(lambda request: request.getfixturevalue("sglang_engine"), id="server-sglang"),
     pytest.param(lambda request: request.getfixturevalue("small_engine"), id="hf-smollm2", marks=pytest.mark.model),
     pytest.param(lambda request: request.getfixturevalue("gemma_engine"), id="hf-gemma", marks=pytest.mark.model),
 ]
 GENERATORS = [
+    pytest.param(lambda request: request.getfixturevalue("plain_engine"), id="server-plain"),
+    pytest.param(lambda request: request.getfixturevalue("litellm_engine"), id="litellm"),
     pytest.param(
         lambda request: langchain_engine(lambda core, _: core.FakeListChatModel(responses=["blue"])),
         id="langchain-fake",
@@ -43,6 +56,39 @@ PROMPTS = [
     Prompt((Message("system", "Sky is blue. " * (n % 2)), Message("user", f"Sky?{' So?' * n}")))
     for n in (7, 0, 15, 3, 1, 12, 9, 2, 5, 14, 4, 11, 6, 13, 8, 10)
 ]
+
+
+def served(kind):
+    """A server on this machine that speaks that protocol, and the engine that asks it."""
+
+    @pytest.fixture(scope="module")
+    def engine(tiny_model, tiny_tokenizer):
+        pytest.importorskip("httpx")
+        from protocol_server import Behaviour, Model, serving
+
+        from attr_core.engines.openai_server import OpenAIServerEngine
+
+        with serving(Model(tiny_model("llama"), tiny_tokenizer), Behaviour(kind)) as server:
+            yield OpenAIServerEngine(server.url)
+
+    return engine
+
+
+vllm_engine, sglang_engine, plain_engine = served("vllm"), served("sglang"), served("openai")
+
+
+@pytest.fixture(scope="module")
+def litellm_engine(tiny_model, tiny_tokenizer):
+    pytest.importorskip("litellm")
+    from faulty_proxy import close_clients, event_loop
+    from protocol_server import Behaviour, Model, serving
+
+    from attr_core.engines._litellm_calls import load_litellm
+    from attr_core.engines.litellm import LiteLLMEngine
+
+    with event_loop(), serving(Model(tiny_model("llama"), tiny_tokenizer), Behaviour("openai")) as server:
+        yield LiteLLMEngine("openai/tiny", api_base=f"{server.url}/v1", api_key="unused")
+        close_clients(load_litellm())
 
 
 def langchain_engine(make_model):
