@@ -9,7 +9,7 @@ from typing import ClassVar
 from attr_core.errors import BudgetExceededError, ConfigurationError
 from attr_core.estimators import Banzhaf, DebiasedLasso, LeaveOneOut, Screened
 from attr_core.metrics import Metric, token_overlap
-from attr_core.protocols import Capability, Engine, Estimator, Sampling, ScoringEngine
+from attr_core.protocols import Capability, Embeds, Engine, Estimator, Sampling, ScoringEngine
 from attr_core.types import Claim, Generation, Segment
 from attr_core.values import ReferenceContrast, ResponseLogOdds, ResponseSimilarity
 
@@ -37,8 +37,8 @@ MIN_ABLATIONS = 32
 class Subject:
     """What is measured: the response of one generation, whose prompt is cut into ``segments``.
 
-    ``screen`` is another engine that hides segments; ``expected`` the expected answer; ``metric`` what compares texts,
-    and ``sampling`` how they are generated. Which of these an algorithm needs, it says.
+    ``screen`` is another engine that hides segments; ``embedder`` finds those that say the same; ``expected`` is the
+    expected answer; ``metric`` compares texts, and ``sampling`` says how they are generated.
     """
 
     generation: Generation
@@ -46,6 +46,7 @@ class Subject:
     response: str
     claims: tuple[Claim, ...] = ()
     screen: Engine | None = None
+    embedder: Embeds | None = None
     expected: str | None = None
     metric: Metric = token_overlap
     sampling: Sampling = Sampling()
@@ -59,9 +60,13 @@ class LikelihoodAlgorithm:
     ----------
     estimator : Estimator, optional
         By default what :func:`default_estimator` says.
+    embedder : str or Engine, optional
+        What finds segments that say the same in other words, as candidates for redundancy groups. By default
+        ``ATTRKIT_EMBED``, else nothing: near-duplicates are found by their words.
     """
 
     estimator: Estimator | None = None
+    embedder: str | Engine | None = None
 
     name: ClassVar[str] = "likelihood"
     needs: ClassVar[frozenset[Capability]] = ResponseLogOdds.needs
@@ -76,6 +81,7 @@ class LikelihoodAlgorithm:
             response=subject.response,
             claims=subject.claims,
             screen=subject.screen,
+            embedder=subject.embedder,
         )
 
 
@@ -87,9 +93,13 @@ class ReferenceAlgorithm:
     ----------
     estimator : Estimator, optional
         By default what :func:`default_estimator` says.
+    embedder : str or Engine, optional
+        What finds segments that say the same in other words, as candidates for redundancy groups. By default
+        ``ATTRKIT_EMBED``, else nothing: near-duplicates are found by their words.
     """
 
     estimator: Estimator | None = None
+    embedder: str | Engine | None = None
 
     name: ClassVar[str] = "reference"
     needs: ClassVar[frozenset[Capability]] = ReferenceContrast.needs
@@ -105,6 +115,7 @@ class ReferenceAlgorithm:
             expected=subject.expected or "",
             claims=subject.claims,
             screen=subject.screen,
+            embedder=subject.embedder,
         )
 
 

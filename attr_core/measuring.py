@@ -85,6 +85,7 @@ def _subject(setup: Setup, metered: MeteredEngine) -> Subject:
         response=setup.response,
         claims=setup.claims,
         screen=None if setup.screen is None else metered.alongside(setup.screen),
+        embedder=None if setup.embedder is None else metered.alongside(setup.embedder),
         expected=setup.expected,
         metric=metric,
         sampling=setup.sampling,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +14,7 @@ from attr_core._setup import Options, Setup, Span
 from attr_core.algorithms import Algorithm, SimilarityAlgorithm, algorithm_named, default_estimator
 from attr_core.capabilities import offered, price_of, require
 from attr_core.claims import claims_of, values_of
-from attr_core.engines import load_embedder, load_engine
+from attr_core.engines import EMBED_VARIABLE, load_embedder, load_engine
 from attr_core.errors import (
     BudgetExceededError,
     ConfigurationError,
@@ -140,7 +141,7 @@ def algorithm_for(engine: Engine, algorithm: str | Algorithm) -> Algorithm:
 
 
 def _metric(algorithm: Algorithm) -> tuple[str | Metric | None, Engine | None]:
-    """What compares answers, where they are generated, and what embeds for it; checked, so that it fails here or never.
+    """What compares answers, where they are generated, and what embeds; checked, so that it fails here or never.
 
     Raises
     ------
@@ -148,7 +149,11 @@ def _metric(algorithm: Algorithm) -> tuple[str | Metric | None, Engine | None]:
         The metric is unknown, or needs an embedder and there is none.
     """
     if not isinstance(algorithm, SimilarityAlgorithm):
-        return None, None
+        named = algorithm.embedder or os.environ.get(EMBED_VARIABLE, "").strip() or None
+        finds = None if named is None else load_embedder(named)
+        if finds is not None:
+            require(finds, {Capability.EMBED}, by="finding segments that say the same")
+        return None, finds
     metric = algorithm.metric
     if metric is not None and not isinstance(metric, str):
         return metric, None

@@ -195,11 +195,19 @@ def _screening(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
         Step("ablations scored", deleted, tokens_deleted, usd=usd),
         _step(setup, "the same prompt scored again", setup.n_repeats, sizes.empty + sizes.answer),
     ]
+    embeds = setup.embedder is not None and isinstance(estimator, Screened)
+    embedded = _cost(setup.embedder, n if embeds else 0, _most_of_segment(setup))
+    steps.append(Step("segments embedded", embedded.calls, embedded.tokens_in, usd=embedded.usd))
     most = most_gates + estimator.n_masks(n) * rounds
     exact = estimator.most_deleted(n) * rounds if isinstance(estimator, Screened) else 0
     tokens = tail.prefix + most * tail.tail + exact * (sizes.full + sizes.answer)
     tokens += setup.n_repeats * (sizes.full + sizes.answer)
-    return steps, Cost(calls=most + setup.n_repeats, tokens_in=tokens, usd=usd)
+    return steps, Cost(calls=most + setup.n_repeats, tokens_in=tokens, usd=usd) + embedded
+
+
+def _most_of_segment(setup: Setup) -> int:
+    """More tokens than the longest segment takes where it is embedded."""
+    return max((len(segment.text.encode("utf-8", "replace")) for segment in setup.columns), default=0) + 8
 
 
 def _tail_size(setup: Setup) -> TailSize:

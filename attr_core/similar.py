@@ -6,10 +6,13 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-__all__ = ["MAX_COMPARED", "MIN_SHARED", "near_duplicates"]
+from attr_core.results import FloatArray
+
+__all__ = ["MAX_COMPARED", "MIN_COSINE", "MIN_SHARED", "near_duplicates", "paraphrases"]
 
 MIN_SHARED = 0.7
 """Shared words over all distinct words (Jaccard) from which on two texts are nearly the same."""
@@ -19,6 +22,9 @@ MIN_CONTAINED = 0.9
 
 MIN_LENGTH = 0.5
 """The shorter text's distinct words over the longer's."""
+
+MIN_COSINE = 0.8
+"""Cosine of two texts' embeddings from which on they may say the same in other words."""
 
 MAX_COMPARED = 2_000
 """Most segments that are compared; comparing takes their number squared."""
@@ -47,11 +53,29 @@ def near_duplicates(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
                 break  # those that follow are longer still
             if _alike(words[first], words[second]):
                 pairs.append((first, second))
-    rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    graph = coo_array((np.ones(len(pairs)), (rows, columns)), shape=(len(words), len(words)))
+    return _joined(np.array(pairs, dtype=np.int64).reshape(-1, 2), len(words))
+
+
+def paraphrases(vectors: FloatArray) -> tuple[tuple[int, ...], ...]:
+    """Groups of texts that may say the same in other words, by their embeddings ``(n_texts, dim)``; as indices.
+
+    Candidates, as :func:`near_duplicates`; joined by chains too, and only the first ``MAX_COMPARED`` are looked at.
+    """
+    some = vectors[:MAX_COMPARED]
+    if not len(some):
+        return ()
+    lengths = np.maximum(np.linalg.norm(some, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    cosines = (some / lengths) @ (some / lengths).T
+    return _joined(np.argwhere(np.triu(cosines >= MIN_COSINE, k=1)), len(some))
+
+
+def _joined(pairs: NDArray[np.int64], n: int) -> tuple[tuple[int, ...], ...]:
+    """What chains of pairs join, but nothing alone."""
+    rows, columns = pairs.T
+    graph = coo_array((np.ones(len(pairs)), (rows, columns)), shape=(n, n))
     members: dict[int, list[int]] = {}
-    for n, name in enumerate(connected_components(graph, directed=False)[1].tolist()):
-        members.setdefault(name, []).append(n)
+    for one, name in enumerate(connected_components(graph, directed=False)[1].tolist()):
+        members.setdefault(name, []).append(one)
     return tuple(sorted(tuple(found) for found in members.values() if len(found) > 1))
 
 

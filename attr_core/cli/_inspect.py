@@ -88,7 +88,11 @@ def inspect(
     ] = None,
     embed: Annotated[
         str | None,
-        typer.Option("--embed", help="What embeds answers, e.g. st:MODEL; default $ATTRKIT_EMBED, else the packaged."),
+        typer.Option(
+            "--embed",
+            help="What embeds, e.g. st:MODEL: answers that are compared, or segments, to find those that say the same; "
+            "default $ATTRKIT_EMBED.",
+        ),
     ] = None,
     estimator: Annotated[
         str | None,
@@ -217,13 +221,12 @@ def _engine(spec: str | None, yes: bool) -> Any:
 
 
 def _algorithm(name: str, metric: str | None, embed: str | None) -> Any:
-    if metric is None and embed is None:
-        return name
-    if name != "similarity":
-        raise ConfigurationError("--metric and --embed compare answers; add --algorithm similarity, or leave them out")
-    from attr_core.algorithms import SimilarityAlgorithm
+    from attr_core.algorithms import SimilarityAlgorithm, algorithm_named
 
-    return SimilarityAlgorithm(metric=metric, embedder=embed)
+    found: Any = replace(algorithm_named(name), embedder=embed)
+    if metric is not None and not isinstance(found, SimilarityAlgorithm):
+        raise ConfigurationError("--metric compares answers; add --algorithm similarity, or leave it out")
+    return found if metric is None else replace(found, metric=metric)
 
 
 def _agree(plan: Any, yes: bool) -> None:

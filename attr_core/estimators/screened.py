@@ -190,7 +190,8 @@ class Screened:
         found: list[RedundancyGroup] = []
         supports = look.players.spread(look.effects) > 0
         both = [pair for pair in look.pairs if supports[pair.target, [pair.first, pair.second]].all()]
-        candidates = members_of(ledger.screen.alike, both)
+        alike = (*ledger.screen.alike, *getattr(ledger.screen, "paraphrases", ()))
+        candidates = members_of(alike, both)
         single = {columns[0] for columns in look.players.members if len(columns) == 1}
         size = {members: look.weight(members) for members in candidates if single.issuperset(members)}
         worth = [one for one in size if size[one] > 1 and len(one) <= MAX_MEMBERS]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attr_core.errors import InputError
-from attr_core.protocols import Capability, Engine, ScoringEngine, TokenScores
+from attr_core.protocols import Capability, Embeds, Engine, ScoringEngine, TokenScores
 from attr_core.results import FloatArray, MaskArray
 from attr_core.types import Claim, Generation, Segment, Target, TargetKind
 from attr_core.values.response_log_odds import ResponseLogOdds
@@ -39,7 +39,8 @@ class ReferenceContrast:
         What :func:`reference_target` gives, or nothing.
     claims : sequence of Claim
     screen : Engine, optional
-        As for :class:`ResponseLogOdds`.
+    embedder : Embeds, optional
+        Both as for :class:`ResponseLogOdds`.
 
     Raises
     ------
@@ -69,6 +70,7 @@ class ReferenceContrast:
         targets: Sequence[Target] = (),
         claims: Sequence[Claim] = (),
         screen: Engine | None = None,
+        embedder: Embeds | None = None,
     ) -> None:
         if " ".join(expected.split()) == " ".join(response.split()):
             raise InputError("the expected answer is what was answered; there is nothing to tell apart")
@@ -82,6 +84,7 @@ class ReferenceContrast:
             expected=expected,
             claims=claims,
             screen=screen,
+            embedder=embedder,
         )
         self._recorded, self._expected = (
             ResponseLogOdds(
@@ -92,6 +95,7 @@ class ReferenceContrast:
                 targets=[Target(TargetKind.RESPONSE, 0, len(text), text)],
                 claims=claims,
                 screen=screen,
+                embedder=embedder,
             )
             for text in (response, expected)
         )
@@ -122,6 +126,11 @@ class ReferenceContrast:
     def alike(self) -> tuple[tuple[int, ...], ...]:
         """Groups of columns whose texts are nearly the same."""
         return self._recorded.alike
+
+    @property
+    def paraphrases(self) -> tuple[tuple[int, ...], ...]:
+        """Groups of columns whose texts may say the same in other words."""
+        return self._recorded.paraphrases
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from attr_core.capabilities import offered
 from attr_core.errors import ContextTooLongError, InputError, SegmentationError
 from attr_core.prompt import ablations, count_tokens
-from attr_core.protocols import Capability, Engine, ScoringEngine, SizesTails, TailSize, TokenScores
+from attr_core.protocols import Capability, Embeds, Engine, ScoringEngine, SizesTails, TailSize, TokenScores
 from attr_core.reading import log_odds, tokens_of
 from attr_core.results import FloatArray, MaskArray
-from attr_core.similar import near_duplicates
+from attr_core.similar import near_duplicates, paraphrases
 from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target, TargetKind
 from attr_core.values._documents import document_groups
 
@@ -50,6 +50,8 @@ class ResponseLogOdds:
         Where a total target's continuation begins and ends: at the claim that it belongs to.
     screen : Engine, optional
         What ``hidden`` and ``gradients`` are measured on instead: a smaller model.
+    embedder : Embeds, optional
+        What finds segments that say the same in other words, for ``paraphrases``.
 
     References
     ----------
@@ -73,6 +75,7 @@ class ResponseLogOdds:
         targets: Sequence[Target] = (),
         claims: Sequence[Claim] = (),
         screen: Engine | None = None,
+        embedder: Embeds | None = None,
     ) -> None:
         if not response.strip():
             raise InputError(f"generation {generation.id} has an empty response; nothing can be attributed")
@@ -84,6 +87,7 @@ class ResponseLogOdds:
         self._claims = tuple(claims)
         self._scales: FloatArray | None = None
         self._screen: Any = engine if screen is None else screen
+        self._embedder = embedder
         if can_hide(self._screen, generation, self._segments, response):
             self.hidden: Callable[[MaskArray], FloatArray] = self._hidden
             self.gradients: Callable[[FloatArray], FloatArray] = self._gradients
@@ -98,6 +102,7 @@ class ResponseLogOdds:
             targets=targets,
             claims=self._claims,
             screen=self._screen,
+            embedder=self._embedder,
         )
 
     @property
@@ -157,6 +162,13 @@ class ResponseLogOdds:
     def alike(self) -> tuple[tuple[int, ...], ...]:
         """Groups of columns whose texts are nearly the same."""
         return near_duplicates([segment.text for segment in self._segments])
+
+    @cached_property
+    def paraphrases(self) -> tuple[tuple[int, ...], ...]:
+        """Groups of columns whose texts may say the same in other words; one text embedded per segment."""
+        if self._embedder is None or not self._segments:
+            return ()
+        return paraphrases(self._embedder.embed([segment.text for segment in self._segments]))
 
     def prices(self, masks: MaskArray) -> NDArray[np.int64]:
         """About how many tokens ``exact`` forwards for each mask ``(n_masks,)``, per distinct continuation.

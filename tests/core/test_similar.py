@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attr_core.similar import near_duplicates
+from attr_core.engines import load_embedder
+from attr_core.similar import near_duplicates, paraphrases
 
 OPENED = "The Aldemoor Lantern Festival opened in 1911."
 UNRELATED = ("Tickets cost four silver marks.", "A choir sings on the bridge.", "The roof was repaired after a storm.")
@@ -118,3 +120,18 @@ def test_hundreds_of_equal_texts_are_one_group_in_a_second_or_two() -> None:
     began = time.process_time()
     assert near_duplicates([OPENED] * 600) == (tuple(range(600)),)
     assert time.process_time() - began < 2
+
+
+def test_texts_whose_embeddings_point_the_same_way_may_be_paraphrases() -> None:
+    vectors = np.array([[3.0, 0, 0], [0, 1, 0], [5, 0.5, 0], [0, 0, 0], [0, -1, 0]])
+    assert paraphrases(vectors) == ((0, 2),)
+    assert paraphrases(np.empty((0, 0))) == ()
+
+
+@pytest.mark.model
+def test_the_packaged_embedder_finds_a_fact_in_other_words() -> None:
+    embedder = load_embedder()
+    if embedder is None:
+        pytest.skip("no packaged embedder is installed")
+    told = ["The Corvath Tide Gauge opened in 1953.", "It was in 1953 that the Tide Gauge of Corvath first opened."]
+    assert paraphrases(embedder.embed([told[0], "Wool is sold in Farrow.", told[1]])) == ((0, 2),)
