@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from attr_core.types import Document, Generation, Message, ToolCall, Trace
 
@@ -198,5 +199,23 @@ def _secrets(value: Any, secret: bool = False) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _secrets(item, secret)
+    elif isinstance(value, str) and _ADDRESS.match(value):
+        yield from _secrets_of_address(value)
     elif secret and isinstance(value, str) and len(value) >= _SHORTEST_SECRET:
         yield value
+
+
+def _secrets_of_address(address: str) -> Iterator[str]:
+    """User and password, as they are and as a server is told them, and the values of the query."""
+    try:
+        parts = urlsplit(address)
+        user = parts.netloc.rpartition("@")[0]
+        found = [*user.partition(":")[::2], *(value for _, value in parse_qsl(parts.query))]
+    except ValueError:
+        return
+    if user:
+        found.append(base64.b64encode(unquote(user).encode("utf-8", "replace")).decode())
+    for one in found:
+        for written in {one, unquote(one), quote(one, safe="")}:
+            if len(written) >= _SHORTEST_SECRET:
+                yield written

@@ -41,6 +41,10 @@ SCHEMA_VERSION = 1
 """Of :meth:`Attribution.to_dict`."""
 
 
+REPRODUCED = 0.5
+"""Similarity to the recorded answer from which on the unchanged prompt is said to give it again."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Attribution:
     """Which segment caused which part of a response.
@@ -145,14 +149,18 @@ class Attribution:
     def is_known(self, target: int) -> bool:
         """Whether the model gives this text without the context too.
 
-        At closed book it is more likely than not, or it stands in the closed-book answer. Not to be told from a direct
-        reading of a later claim, which is given the earlier ones.
+        At closed book it is more likely than not, or it stands in the closed-book answer; where answers are compared,
+        the one without the context is as like the recorded one. Not to be told from a direct reading of a later claim,
+        which is given the earlier ones.
         """
         row = self.targets[target]
         if row.kind is TargetKind.REFERENCE:
             return False  # a contrast is no text that the model could know
         if row.claim not in (None, 0) and row.reading == "direct":
             return False
+        if self.unit != "nats":  # an answer as like the recorded one without the context as with it
+            full, closed_book = self.full[target], self.closed_book[target]
+            return bool(full >= REPRODUCED and closed_book > full - self.delta[target])
         if self.closed_book[target] >= 0:
             return True
         word = rf"(?<!\w){re.escape(row.text)}(?!\w)"
@@ -259,9 +267,9 @@ class Attribution:
     def __str__(self) -> str:
         lines = [f"answer: {_inert(self.response)}"]
         for t in self._shown():
-            target, full, closed_book = self.targets[t], probability(self.full[t]), self.closed_book_probability(t)
-            likely = "unmeasured with all of the context" if math.isnan(full) else f"{full:.1%} likely"
-            lines.append(f"{target.kind} {target.text!r}: {likely}, {closed_book:.1%} without context")
+            target, (full, closed_book) = self.targets[t], self._told(t)
+            likely = "unmeasured with all of the context" if math.isnan(self.full[t]) else full
+            lines.append(f"{target.kind} {target.text!r}: {likely}, {closed_book} without context")
             for s in self.ranking(t)[:3]:
                 segment, effect = self.segments[s], self.effects[t, s]
                 name = _inert(segment.id) + self._beside(s)
@@ -284,13 +292,19 @@ class Attribution:
         segment = self.segments[s]
         cells = (
             self.targets[t].text,
-            f"{probability(self.full[t]):.1%} / {self.closed_book_probability(t):.1%}".replace("nan%", "unmeasured"),
+            " / ".join(self._told(t)).replace(" likely", "").replace("nan%", "unmeasured").replace("nan", "unmeasured"),
             f"{self.effects[t, s]:+.2f}",
             str(self.verdicts[t, s]),
             segment.id + self._beside(s),
             segment.text[:120],
         )
         return "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+
+    def _told(self, t: int) -> tuple[str, str]:
+        """The value with the whole context and with none: probabilities, or what else the unit is."""
+        if self.unit == "nats":
+            return f"{probability(self.full[t]):.1%} likely", f"{self.closed_book_probability(t):.1%}"
+        return f"{self.unit} {self.full[t]:.2f}", f"{self.closed_book[t]:.2f}"
 
     def n_alike(self, column: int) -> int:
         """How many segments were only removed together with this one."""

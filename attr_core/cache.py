@@ -79,6 +79,8 @@ def cache_key(
     """
     sent = prompt if isinstance(prompt, str) else {"messages": prompt.to_chat(), "tools": list(prompt.tools)}
     parameters = None if sampling is None else asdict(sampling) | {"temperature": float(sampling.temperature)}
+    if parameters is not None and parameters["schema"] is None:
+        del parameters["schema"]  # as keys were before there were schemas
     parts = [KEY_VERSION, kind, fingerprint, sent, continuation, parameters, repeat]
     parts += [] if detail is None else [detail]
     try:

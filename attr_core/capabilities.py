@@ -20,7 +20,7 @@ from attr_core.protocols import (
 )
 from attr_core.types import Location, Message, Prompt, Segment, SegmentKind, Target, TargetKind
 
-__all__ = ["ENGINES", "FAILURE_MEMORY_SECONDS", "missing", "offered", "price_of", "probe", "require"]
+__all__ = ["ENGINES", "FAILURE_MEMORY_SECONDS", "is_free", "missing", "offered", "price_of", "probe", "require"]
 
 _PROTOCOLS: Mapping[Capability, type] = {
     Capability.GENERATE: Generates,
@@ -51,8 +51,15 @@ def offered(engine: object) -> frozenset[Capability]:
 
 
 def price_of(engine: object) -> Price | None:
-    """What the engine takes for a token; ``None`` where it does not say."""
-    return engine.price if isinstance(engine, Priced) else None
+    """What the engine takes for a token; ``None`` where it does not say, or what it says is no price."""
+    price = engine.price if isinstance(engine, Priced) else None
+    return price if price is not None and min(price.token_in, price.token_out) >= 0 else None
+
+
+def is_free(engine: object) -> bool:
+    """Whether the engine takes nothing: it runs on the user's machines."""
+    price = price_of(engine)
+    return price is not None and price.token_in == price.token_out == 0
 
 
 def missing(engine: object, needed: Iterable[Capability]) -> list[Capability]:
@@ -74,6 +81,7 @@ def require(engine: object, needed: Iterable[Capability], *, by: str) -> None:
     if not lacking:
         return
     able = [spec for spec, capabilities in ENGINES.items() if needed <= capabilities]
+    able = [f"{spec} of vLLM or SGLang" if "URL" in spec and Capability.SCORE in needed else spec for spec in able]
     name = getattr(engine, "spec", type(engine).__name__)
     remedy = f"use {' or '.join(able)}" if able else "no engine of this version offers it"
     raise MissingCapabilityError(f"{by} needs {', '.join(lacking)}, which {name} does not offer; {remedy}")

@@ -14,15 +14,16 @@ from attr_core import __version__
 from attr_core._setup import Setup
 from attr_core._targets import Reading, generated_targets, read, routes_of, scored_targets
 from attr_core.algorithms import Subject
-from attr_core.attribution import Attribution
-from attr_core.errors import AttrkitError, EngineError
+from attr_core.attribution import REPRODUCED, Attribution
+from attr_core.capabilities import is_free
+from attr_core.errors import EngineError
 from attr_core.estimators import MIN_AGREEMENT, ranked_from
 from attr_core.interventions import regenerate, sampling_like
 from attr_core.metering import MeteredEngine
 from attr_core.metrics import Metric, metric_named, token_overlap
 from attr_core.prompt import ablate
 from attr_core.protocols import Sampling
-from attr_core.results import Estimate, FloatArray, MaskArray, Regeneration
+from attr_core.results import Estimate, FloatArray, MaskArray, Regeneration, Verdict
 from attr_core.types import Claim, Target, TargetKind
 from attr_core.values import ReferenceContrast, ResponseLogOdds, ResponseSimilarity
 from attr_core.verdicts import adjusted_p_values, margins, weigh
@@ -69,7 +70,7 @@ def measure(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution:
     try:
         return _measure(setup, metered, value, seed=seed)
     except KeyboardInterrupt as stopped:
-        partial = _partial(setup, metered.only_known(), seed=seed)
+        partial = _partial(setup, metered, seed=seed)
         if partial is None:
             raise
         raise MeasuringInterrupted(partial) from stopped
@@ -92,21 +93,27 @@ def _subject(setup: Setup, metered: MeteredEngine) -> Subject:
     )
 
 
-def _partial(setup: Setup, known: MeteredEngine, *, seed: int) -> Attribution | None:
-    """What can be said of the subsets that were measured, if they are enough; measures nothing.
+def _partial(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution | None:
+    """What can be said of the subsets that were measured, if they are enough; measures nothing that costs.
 
     A screen is over before anybody gets to interrupt it, and says nothing in between.
     """
     if setup.estimator.fidelity == "hidden":
         return None
-    smaller = replace(setup, totals=(), n_repeats=0, n_regenerations=0)
-    value = setup.algorithm.value(known, _subject(smaller, known))
+    known, smaller = metered.only_known(), replace(setup, totals=(), n_repeats=0, n_regenerations=0)
+    subject = _subject(smaller, known)
+    if isinstance(setup.metric, str) and setup.embedder is not None and is_free(setup.embedder):
+        subject = replace(subject, metric=metric_named(setup.metric, metered.alongside(setup.embedder)))
+    value = setup.algorithm.value(known, subject)
     value = value.with_targets(generated_targets(smaller) if setup.expected is None else ())
     try:
-        masks = np.concatenate([_ends(len(setup.columns)), setup.estimator.ablations(value, seed=seed)])
+        asked = np.concatenate([_ends(len(setup.columns)), setup.estimator.ablations(value, seed=seed)])
+        masks = asked[np.sort(np.unique(asked, axis=0, return_index=True)[1])]
         measured = masks[[_is_measured(value, mask) for mask in masks]]
+        told = f"interrupted when {len(measured)} of {len(masks)} subsets were measured: this only ranks"
+        smaller = replace(smaller, notes=(*setup.notes, told))
         return _measure(smaller, known, value, seed=seed, masks=measured) if len(measured) >= FEWEST else None
-    except AttrkitError:
+    except Exception:  # whatever it is, the interrupt is what is to be told
         return None
 
 
@@ -139,6 +146,8 @@ def _measure(
     delta = _shared_margins(targets, margins(estimate.effects, floor=floor))
     p_values = adjusted_p_values(estimate, delta)
     verdicts = weigh(estimate, delta, p_values, knows_right=value.knows_right)
+    lost = full < REPRODUCED if isinstance(value, ResponseSimilarity) else np.zeros(len(targets), dtype=np.bool_)
+    verdicts[lost] = Verdict.UNDETERMINED.value  # what is not said again cannot be taken away
     whole = readings[0] if readings else None
     tied = {column for columns in estimate.tied for column in columns}
     sampling = sampling_like(setup.generation, response_tokens=len(whole.offsets)) if whole else setup.sampling
@@ -187,6 +196,7 @@ def _measure(
             *trouble,
             *_warnings(setup, whole, regenerated, noise, value),
             *_of_screen(targets, estimate),
+            *_not_said_again(targets, full, lost),
         ),
         partial=estimate.partial,
     )
@@ -272,7 +282,7 @@ def _warnings(
 ) -> list[str]:
     warnings: list[str] = []
     answered, measured = setup.generation.model, setup.engine.spec
-    proxy = answered is not None and answered != measured
+    proxy = answered is not None and _bare(answered) != _bare(measured)
     if proxy:
         warnings.append(f"{answered} answered; {measured} measured as a proxy: causes are the proxy's")
     if not setup.columns:
@@ -295,6 +305,21 @@ def _warnings(
     if setup.generates and np.isnan(noise).all():
         warnings.append("how far answers to one prompt differ was not measured: effects may be no more than that")
     return warnings
+
+
+def _bare(model: str) -> str:
+    """A model's name without how it is reached: ``server:URL#m``, ``litellm:openai/m``, ``openai/m`` and ``m``."""
+    name = model.rpartition("#")[2] if model.startswith("server:") else model.removeprefix("litellm:")
+    return name.removeprefix("openai/").removeprefix("hosted_vllm/")
+
+
+def _not_said_again(targets: Sequence[Target], full: FloatArray, lost: MaskArray) -> list[str]:
+    rows = [row for row in np.flatnonzero(lost).tolist() if targets[row].kind is not TargetKind.RESPONSE or all(lost)]
+    if not rows:
+        return []
+    named = ", ".join(f"{targets[row].text[:40]!r} ({full[row]:.2f})" for row in rows[:3])
+    more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+    return [f"the unchanged prompt does not give again {named}{more}: what caused it cannot be measured this way"]
 
 
 def _of_screen(targets: Sequence[Target], estimate: Estimate) -> list[str]:

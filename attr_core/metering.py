@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,13 +12,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from attr_core._account import UNPRICED, Account
+from attr_core._sanity import in_completions, in_gates, in_scores, in_vectors, is_count, rows
 from attr_core.cache import Cache, cache_key
-from attr_core.capabilities import offered, price_of, require
+from attr_core.capabilities import is_free, offered, price_of, require
 from attr_core.errors import BudgetExceededError, EngineError, SegmentationError
 from attr_core.prompt import most_tokens
 from attr_core.protocols import (
     Capability,
     Completion,
+    CountsTokens,
     Engine,
     GateScores,
     Price,
@@ -42,75 +44,8 @@ SLICE = 16
 ROUNDS = 4
 """Requests of a slice, for each that an engine says it sends at a time (``concurrency``)."""
 
-TOLERANCE = 1e-6
-"""By how much a log-probability may exceed 0, as rounding does."""
-
 Sent = TypeVar("Sent", Prompt, NDArray[Any], str)
 Measured = TypeVar("Measured", TokenScores, Completion, GateScores, FloatArray)
-
-_REMEDY = " raise it: what was measured is kept"
-UNPRICED = "the price is unknown, so that no budget of usd can hold; cap calls or tokens"
-"""Said where a cap in USD is asked for on an engine whose price nobody knows."""
-
-
-class _Account:
-    """What was spent, and what those calls that are under way can come to; one for all threads and engines."""
-
-    def __init__(self, budget: Budget) -> None:
-        self.cost = Cost()
-        self._held = Cost()
-        self._budget = budget
-        self._lock = threading.Lock()
-
-    def reserve(self, most: Callable[[], Cost], *, calls: int) -> Cost:
-        """Hold what the next calls can come to.
-
-        Raises
-        ------
-        BudgetExceededError
-            That could pass a cap, or the price is unknown and a cap is in USD.
-        """
-        budget = self._budget
-        asked = Cost(calls=calls) if budget.tokens is None and budget.usd is None else most()
-        with self._lock:
-            spent = self.cost + self._held
-            self._check_calls(spent, calls)
-            tokens, more = spent.tokens_in + spent.tokens_out, asked.tokens_in + asked.tokens_out
-            if budget.tokens is not None and tokens + more > budget.tokens:
-                raise BudgetExceededError(
-                    f"up to {more} more tokens after {tokens} could pass the budget of {budget.tokens} tokens;{_REMEDY}"
-                )
-            if budget.usd is not None and math.isnan(asked.usd):
-                raise BudgetExceededError(UNPRICED)
-            if budget.usd is not None and spent.usd + asked.usd > budget.usd:
-                raise BudgetExceededError(
-                    f"up to USD {asked.usd:.4f} more after {spent.usd:.4f} could pass the budget of USD {budget.usd};"
-                    f"{_REMEDY}"
-                )
-            self._held += asked
-        return asked
-
-    def check_calls(self, calls: int) -> None:
-        """See that so many more calls are allowed; how many there will be is known before the first is sent."""
-        with self._lock:
-            self._check_calls(self.cost + self._held, calls)
-
-    def _check_calls(self, spent: Cost, calls: int) -> None:
-        if self._budget.calls is not None and spent.calls + calls > self._budget.calls:
-            raise BudgetExceededError(
-                f"{calls} more calls after {spent.calls} would pass the budget of {self._budget.calls} calls;{_REMEDY}"
-            )
-
-    def settle(self, reserved: Cost, spent: Cost) -> None:
-        """Give back what was held, and count what it came to."""
-        with self._lock:
-            self._held += Cost(-reserved.calls, -reserved.tokens_in, -reserved.tokens_out, -reserved.usd)
-            self.cost += spent
-
-    def hit(self, n: int) -> None:
-        """Count what was found in the cache."""
-        with self._lock:
-            self.cost += Cost(cache_hits=n)
 
 
 class MeteredEngine:
@@ -145,7 +80,7 @@ class MeteredEngine:
         planned: int = 0,
     ) -> None:
         self.engine = engine
-        self._account = _Account(budget)
+        self._account = Account(budget)
         self._cache = cache if cache is not None else Cache(":memory:")
         self._budget = budget
         self._progress = progress
@@ -154,6 +89,8 @@ class MeteredEngine:
         self._sends = True
         if isinstance(engine, Renders):
             self.render: Callable[[Prompt], Rendering] = engine.render
+        if isinstance(engine, CountsTokens):
+            self.count_tokens: Callable[[Prompt], int] = engine.count_tokens
         if isinstance(engine, SizesTails):
             self.tail_size: Callable[[Prompt, Sequence[Segment], str], TailSize] = engine.tail_size
 
@@ -212,9 +149,12 @@ class MeteredEngine:
             look_up=self._cache.get_scores,
             keep=self._cache.put_scores,
             send=lambda batch: engine.score(batch, continuation),
-            nonsense=_in_scores,
-            tokens=lambda _, score: (score.tokens_in, 0),
-            reserve=lambda batch: (sum(most_tokens(engine, one) + len(continuation.encode()) for one in batch), 0),
+            nonsense=in_scores,
+            tokens=lambda one, score: (
+                score.tokens_in if is_count(score.tokens_in) else most_tokens(engine, one) + _text_tokens(continuation),
+                0,
+            ),
+            reserve=lambda batch: (sum(most_tokens(engine, one) + _text_tokens(continuation) for one in batch), 0),
         )
 
     def generate(
@@ -222,6 +162,11 @@ class MeteredEngine:
     ) -> list[Completion]:
         """As :class:`~attr_core.protocols.Generates`; ``repeat`` numbers further samples of the same prompt."""
         require(self.engine, {Capability.GENERATE}, by="generating")
+        caps = (self._budget.tokens, self._budget.usd)
+        if caps != (None, None) and not getattr(self.engine, "bounds_answers", True):
+            raise BudgetExceededError(
+                f"{self.spec} is not told how long an answer may be, so no budget of tokens or usd can hold; cap calls"
+            )
         keys = [cache_key("generate", self.fingerprint, p, sampling=sampling, repeat=repeat) for p in prompts]
         engine: Any = self.engine
         return self._measure(
@@ -230,7 +175,7 @@ class MeteredEngine:
             look_up=self._cache.get_completions,
             keep=self._cache.put_completions,
             send=lambda batch: engine.generate(batch, sampling),
-            nonsense=_in_completions,
+            nonsense=in_completions,
             tokens=partial(_told_or_counted, engine),
             reserve=lambda batch: (
                 sum(most_tokens(engine, one) for one in batch),
@@ -254,7 +199,7 @@ class MeteredEngine:
             look_up=self._cache.get_scores,
             keep=self._cache.put_scores,
             send=lambda batch: engine.score_hidden(prompt, segments, np.array(batch), continuation),
-            nonsense=_in_scores,
+            nonsense=in_scores,
             tokens=lambda _, score: (score.tokens_in, 0),
             reserve=lambda batch: self._reserve_tails(prompt, segments, continuation, n_tails=len(batch)),
         )
@@ -284,26 +229,33 @@ class MeteredEngine:
             look_up=self._cache.get_gates,
             keep=self._cache.put_gates,
             send=lambda batch: engine.gate_gradients(prompt, segments, np.array(batch), continuation, targets),
-            nonsense=partial(_in_gates, shape=(len(targets), len(segments))),
+            nonsense=partial(in_gates, shape=(len(targets), len(segments))),
             tokens=lambda _, scores: (scores.tokens_in, 0),
             reserve=lambda batch: self._reserve_tails(prompt, segments, continuation, n_tails=n_passes * len(batch)),
             calls=n_passes,
         )
 
     def embed(self, texts: Sequence[str]) -> FloatArray:
-        """As :class:`~attr_core.protocols.Embeds`; a text is a call, and its tokens are counted from above."""
+        """As :class:`~attr_core.protocols.Embeds`; a text is a call, and its tokens are counted from above.
+
+        Unless embedding is free: then nothing is counted.
+        """
         require(self.engine, {Capability.EMBED}, by="embedding")
         engine: Any = self.engine
+        free = is_free(engine)
         found = self._measure(
             list(texts),
             [cache_key("embed", self.fingerprint, text) for text in texts],
             look_up=self._cache.get_vectors,
             keep=self._cache.put_vectors,
-            send=lambda batch: list(engine.embed(batch)),
-            nonsense=_in_vectors,
-            tokens=lambda text, _: (_text_tokens(text), 0),
-            reserve=lambda batch: (sum(map(_text_tokens, batch)), 0),
+            send=lambda batch: rows(engine.embed(batch)),
+            nonsense=in_vectors,
+            tokens=lambda text, _: (0 if free else _text_tokens(text), 0),
+            reserve=lambda batch: (0 if free else sum(map(_text_tokens, batch)), 0),
+            calls=0 if free else 1,
         )
+        if len({len(vector) for vector in found}) > 1:
+            raise EngineError(f"{self.spec} gave vectors of different lengths; the engine is at fault")
         return np.array(found) if found else np.empty((0, 0))
 
     def _reserve_tails(
@@ -311,7 +263,7 @@ class MeteredEngine:
     ) -> tuple[int, int]:
         """The most tokens that so many tails behind one prompt can take."""
         if not isinstance(self.engine, SizesTails):
-            return n_tails * (most_tokens(self.engine, prompt) + len(continuation.encode())), 0
+            return n_tails * (most_tokens(self.engine, prompt) + _text_tokens(continuation)), 0
         size = self.engine.tail_size(prompt, segments, continuation)
         return n_tails * size.tail + (0 if size.is_held else size.prefix), 0
 
@@ -337,10 +289,10 @@ class MeteredEngine:
         order = sorted(unknown, key=lambda key: _length(unknown[key]))
 
         def take(measured: dict[str, Measured], seconds: float, reserved: Cost) -> None:
-            keep(measured)  # before anybody is told, who may want to stop here
-            known.update(measured)
             spent = [tokens(unknown[key], one) for key, one in measured.items()]
             self._account.settle(reserved, self._cost(calls * len(measured), spent, seconds))
+            known.update(measured)
+            keep(measured)  # before anybody is told, who may want to stop here
             self._tell()
 
         if order and not self._sends:
@@ -380,6 +332,8 @@ class MeteredEngine:
         self, answers: Sequence[Any], expected: int, nonsense: Callable[[Sequence[Any]], str | None]
     ) -> None:
         """Nothing that is no measurement is kept: it would be found again for ever."""
+        if not isinstance(answers, Sequence):
+            raise EngineError(f"{self.spec} gave {type(answers).__name__} as its answers; the engine is at fault")
         if len(answers) != expected:
             raise EngineError(f"{self.spec} gave {len(answers)} answers to {expected} prompts; the engine is at fault")
         if found := nonsense(answers):
@@ -402,9 +356,10 @@ class MeteredEngine:
 def _told_or_counted(engine: object, prompt: Prompt, completion: Completion) -> tuple[int, int]:
     """Tokens that the engine told; where it does not, counted from above."""
     told_in, told_out = completion.tokens_in, completion.tokens_out
+    said = len(completion.text.encode("utf-8", "replace"))
     return (
-        most_tokens(engine, prompt) if told_in is None else told_in,
-        len(completion.text.encode("utf-8", "replace")) if told_out is None else told_out,
+        told_in if is_count(told_in) and told_in else most_tokens(engine, prompt),
+        told_out if is_count(told_out) and (told_out or not said) else said,
     )
 
 
@@ -417,7 +372,9 @@ def _completed(
     error: BaseException, batch: Sequence[str], nonsense: Callable[[Sequence[Any]], str | None]
 ) -> dict[str, Any]:
     """By key, what was measured before or beside what failed."""
-    completed: Mapping[int, Any] = getattr(error, "completed", {})
+    completed = getattr(error, "completed", {})
+    if not isinstance(completed, Mapping):
+        return {}
     found = {key: completed[n] for n, key in enumerate(batch) if n in completed}
     return {} if len(found) < len(completed) or nonsense(list(found.values())) else found
 
@@ -427,38 +384,6 @@ def _reindexed(error: EngineError, completed: Mapping[int, Any]) -> EngineError:
     again = copy.copy(error).with_traceback(error.__traceback__)
     again.completed = completed
     return again
-
-
-def _in_completions(answers: Sequence[Any]) -> str | None:
-    if not all(isinstance(one, Completion) and isinstance(one.text, str) for one in answers):
-        return "gave something else than completions"
-    return None
-
-
-def _in_vectors(answers: Sequence[Any]) -> str | None:
-    if any(np.ndim(one) != 1 or not np.isfinite(one).all() for one in answers):
-        return "gave something else than vectors of finite numbers"
-    return None
-
-
-def _in_scores(answers: Sequence[Any]) -> str | None:
-    if not all(isinstance(one, TokenScores) for one in answers):
-        return "gave something else than token scores"
-    if any(not np.isfinite(one.logprobs).all() or (one.logprobs > TOLERANCE).any() for one in answers):
-        return "gave a log-probability that is not finite, or above 0"
-    if len({len(one.logprobs) for one in answers}) > 1:
-        return "tokenised one continuation in two ways"
-    return None
-
-
-def _in_gates(answers: Sequence[Any], shape: tuple[int, int]) -> str | None:
-    if not all(isinstance(one, GateScores) for one in answers):
-        return "gave something else than targets at gates"
-    if any(one.gradients.shape != shape for one in answers):
-        return "gave gradients of another shape than asked for"
-    if not all(np.isfinite([*one.log_odds, *one.gradients.flat]).all() for one in answers):
-        return "gave log-odds or a gradient that is not finite"
-    return None
 
 
 def _length(sent: Prompt | NDArray[Any] | str) -> int:

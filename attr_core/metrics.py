@@ -13,7 +13,7 @@ import numpy as np
 from attr_core._text.quantities import quantities
 from attr_core._text.words import words
 from attr_core.capabilities import require
-from attr_core.errors import ConfigurationError, EngineError, InputError
+from attr_core.errors import AttrkitError, ConfigurationError, EngineError, InputError
 from attr_core.protocols import Capability, Embeds
 from attr_core.results import FloatArray
 
@@ -166,10 +166,15 @@ def similarities(metric: Metric, original: str, texts: Sequence[str]) -> FloatAr
         The metric gave something else than a number from 0 to 1 for each text.
     """
     distinct = list(dict.fromkeys(texts))
-    if isinstance(metric, ComparesMany):
-        given: Sequence[Any] = metric.many(original, distinct) if distinct else []
-    else:
-        given = [metric(original, text) for text in distinct]
+    try:
+        if isinstance(metric, ComparesMany):
+            given: Sequence[Any] = metric.many(original, distinct) if distinct else []
+        else:
+            given = [metric(original, text) for text in distinct]
+    except AttrkitError:
+        raise
+    except Exception as error:
+        raise InputError(f"metric {metric_name(metric)!r} failed: {type(error).__name__}; correct it") from error
     try:
         found = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -11,29 +11,29 @@ from typing import Any
 import numpy as np
 
 from attr_core._setup import Options, Setup, Span
-from attr_core.algorithms import Algorithm, SimilarityAlgorithm, algorithm_named, default_estimator
-from attr_core.capabilities import offered, price_of, require
+from attr_core.algorithms import Algorithm, SimilarityAlgorithm, algorithm_named
+from attr_core.budgeting import estimator_for, within_calls, within_tokens, within_usd
+from attr_core.capabilities import offered, require
 from attr_core.claims import claims_of, values_of
 from attr_core.engines import EMBED_VARIABLE, load_embedder, load_engine
 from attr_core.errors import (
-    BudgetExceededError,
     ConfigurationError,
     ContextTooLongError,
     InputError,
     MissingCapabilityError,
 )
-from attr_core.estimators import ContextCite, DebiasedLasso, Hierarchical, PathGradients, Screened, estimator_named
+from attr_core.estimators import (
+    DebiasedLasso,
+)
 from attr_core.interventions import sampling_like
-from attr_core.metering import UNPRICED
 from attr_core.metrics import METRICS, Metric, metric_named
 from attr_core.placebo import with_placebos
-from attr_core.pricing import N_REPEATS_GENERATED, most_gate_calls, on_the_model_itself, plan_of
+from attr_core.pricing import N_REPEATS_GENERATED, on_the_model_itself
 from attr_core.prompt import ablate, candidates, count_text, count_tokens
-from attr_core.protocols import Capability, Engine, Estimator, Renders, Sampling
-from attr_core.results import Plan
+from attr_core.protocols import Capability, Engine, Renders, Sampling
 from attr_core.segmenter import documents_before, partly_located, segment_trace, unlocated
 from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target, TargetKind, Trace
-from attr_core.values import SCREENS, can_hide
+from attr_core.values import SCREENS
 
 __all__ = ["MAX_COUNTERFACTUALS", "N_REPEATS", "algorithm_for", "settle"]
 
@@ -81,12 +81,18 @@ def settle(trace: Trace, options: Options) -> Setup:
             f"the {algorithm.name} algorithm needs the expected answer, and trace {trace.id} has none; "
             "give one with --expected, or as the trace's reference"
         )
+    metric, embedder = _metric(algorithm)
     screen = None if options.screen_with is None else load_engine(options.screen_with)
+    if screen is not None and metric is not None:
+        raise ConfigurationError(
+            f"screening hides segments from a response that is scored, and the {algorithm.name} algorithm generates "
+            "answers; leave out --screen-with"
+        )
     if screen is not None:
         require(screen, SCREENS, by="screening for another model")
-    metric, embedder = _metric(algorithm)
     columns = candidates(generation.segments)
-    too_long = _too_long(generation, columns, response, engine)
+    sampling = _sampling(algorithm, generation, response, engine)
+    too_long = _too_long(generation, columns, response, engine, room=None if metric is None else sampling.max_tokens)
     later = tuple(claim for claim in chosen if claim.index > 0)
     setup = Setup(
         trace=trace,
@@ -105,17 +111,18 @@ def settle(trace: Trace, options: Options) -> Setup:
         expected=trace.reference if algorithm.needs_reference else None,
         metric=metric,
         embedder=embedder,
-        sampling=_sampling(algorithm, generation, response, engine),
+        sampling=sampling,
         n_repeats=_n_repeats(algorithm),
         n_regenerations=_n_regenerations(options, engine, len(chosen), len(columns)),
         notes=(
+            *_how_generated(algorithm, generation),
             *_notes(trace, generation, engine, n_values=len(values), scored=metric is None),
             *([too_long] if too_long else []),
         ),
     )
-    setup = replace(setup, estimator=_estimator(setup, options, None, sample=too_long is not None))
-    setup = _within_budget(setup, options, sample=too_long is not None)
-    setup = _within_usd(_within_tokens(setup, options), options)
+    setup = replace(setup, estimator=estimator_for(setup, options, None, sample=too_long is not None))
+    setup = within_calls(setup, options, sample=too_long is not None)
+    setup = within_usd(within_tokens(setup, options), options)
     hint = on_the_model_itself(setup) if options.engine is None else None
     return replace(setup, notes=(*setup.notes, hint)) if hint else setup
 
@@ -135,7 +142,7 @@ def algorithm_for(engine: Engine, algorithm: str | Algorithm) -> Algorithm:
         require(engine, found.needs, by=f"the {found.name} algorithm")
     except MissingCapabilityError as error:
         if SimilarityAlgorithm.needs <= offered(engine) and not found.needs_reference:
-            raise MissingCapabilityError(f"{error}, or the {SimilarityAlgorithm.name} algorithm") from None
+            raise MissingCapabilityError(f"{error}, or --algorithm {SimilarityAlgorithm.name}") from None
         raise
     return found
 
@@ -168,6 +175,16 @@ def _sampling(algorithm: Algorithm, generation: Generation, response: str, engin
     """How answers are generated: room for the recorded one and half again as much."""
     found = sampling_like(generation, response_tokens=count_text(engine, response))
     return replace(found, temperature=algorithm.temperature) if isinstance(algorithm, SimilarityAlgorithm) else found
+
+
+def _how_generated(algorithm: Algorithm, generation: Generation) -> list[str]:
+    """What to say where answers are generated otherwise than the recorded one."""
+    recorded = generation.parameters.get("temperature")
+    if not isinstance(algorithm, SimilarityAlgorithm) or not isinstance(recorded, int | float):
+        return []
+    if recorded == algorithm.temperature:
+        return []
+    return [f"answers are generated at temperature {algorithm.temperature:g}; the recorded one was at {recorded:g}"]
 
 
 def _n_repeats(algorithm: Algorithm) -> int:
@@ -224,138 +241,23 @@ def _span(response: str, claims: Sequence[Claim], span: Span) -> Target:
     return Target(TargetKind.SPAN, start, end, response[start:end], inside)
 
 
-def _estimator(setup: Setup, options: Options, max_masks: int | None, *, sample: bool) -> Estimator:
-    """What the caller wants, or the default, for at most that many calls a continuation."""
-    n_segments, wanted = len(setup.columns), options.estimator or setup.algorithm.estimator
-    screens = can_hide(_screen_of(setup), setup.generation, setup.columns, setup.response)
-    if wanted is None:
-        gates = most_gate_calls(setup, Screened()) if screens else None
-        return default_estimator(n_segments, max_masks, sample=sample, gates=gates)
-    estimator = estimator_named(wanted) if isinstance(wanted, str) else wanted
-    if isinstance(estimator, Screened | PathGradients):
-        require(_screen_of(setup), SCREENS, by=f"the estimator {estimator.name}")
-        if not screens and not sample:
-            raise ConfigurationError(
-                f"{estimator.name} cannot hide segments in this prompt, whose chat template rewrites them; "
-                "use debiased-lasso"
-            )
-    if sample and not isinstance(estimator, DebiasedLasso | ContextCite | Hierarchical):
-        raise ConfigurationError(
-            f"{estimator.name} needs prompts that exceed the model's window; use debiased-lasso, or a larger window"
-        )
-    needed = estimator.n_masks(n_segments) + most_gate_calls(setup, estimator)
-    if max_masks is not None and needed > max_masks:
-        raise BudgetExceededError(
-            f"{estimator.name} over {n_segments} segments needs up to {needed} calls, the budget leaves {max_masks};"
-            " raise it, or leave the estimator to attrkit"
-        )
-    return estimator
-
-
-def _screen_of(setup: Setup) -> Engine:
-    """What hides segments, if it can."""
-    return setup.engine if setup.screen is None else setup.screen
-
-
 def _n_regenerations(options: Options, engine: Engine, n_claims: int, n_segments: int) -> int:
     if not options.regenerations or Capability.GENERATE not in offered(engine):
         return 0
     return 2 + min(n_claims, n_segments, MAX_COUNTERFACTUALS) if n_segments else 1
 
 
-def _within_budget(setup: Setup, options: Options, *, sample: bool) -> Setup:
-    """Leave out what the budget of calls cannot pay: first regenerations, then repeats, totals, and ablations."""
-    calls = options.budget.calls
-    if calls is None:
-        return setup
-    notes = list(setup.notes)
-    if setup.totals and _most_calls(setup) > calls:
-        notes.append(f"later claims are read given the earlier ones only, to keep the budget of {calls} calls")
-        setup = replace(setup, totals=())
-    setup = replace(setup, estimator=_estimator(setup, options, calls // setup.n_continuations, sample=sample))
-    left = calls - _most_calls(setup)
-    repeats = min(setup.n_repeats, left)
-    regenerations = min(setup.n_regenerations, left - repeats)
-    if repeats < setup.n_repeats or regenerations < setup.n_regenerations:
-        missing = setup.n_repeats + setup.n_regenerations - repeats - regenerations
-        notes.append(f"{missing} checks and regenerations left out, to keep the budget of {calls} calls")
-    return replace(setup, n_repeats=repeats, n_regenerations=regenerations, notes=tuple(notes))
+def _too_long(
+    generation: Generation, columns: Sequence[Segment], response: str, engine: Engine, *, room: int | None
+) -> str | None:
+    """What to say where the full prompt exceeds the model's window; ``None`` where it does not.
 
-
-def _most_calls(setup: Setup) -> int:
-    """Of the estimate alone."""
-    of_masks = setup.estimator.n_masks(len(setup.columns))
-    return (of_masks + most_gate_calls(setup, setup.estimator)) * setup.n_continuations
-
-
-def _within_tokens(setup: Setup, options: Options) -> Setup:
-    """As for calls: what a budget of tokens cannot pay at most is left out, or refused before anything is sent.
-
-    Where the engine cannot say beforehand what a prompt takes, what is expected counts, as for USD.
+    ``room`` are tokens that an answer may take; by default those of the recorded one.
     """
-    cap = options.budget.tokens
-    if cap is None:
-        return setup
-    is_sure = isinstance(setup.engine, Renders)
-
-    def needs(plan: Plan) -> float:
-        return plan.maximum.tokens_in + plan.maximum.tokens_out if is_sure else plan.tokens
-
-    return _left_out(
-        setup, cap, needs, unit="tokens", most=lambda plan: plan.maximum.tokens_in + plan.maximum.tokens_out
-    )
-
-
-def _within_usd(setup: Setup, options: Options) -> Setup:
-    """As for tokens, but by what is expected: the cap holds whatever comes, so that at worst the run ends early.
-
-    Raises
-    ------
-    BudgetExceededError
-        It cannot be paid, or nobody knows the price.
-    """
-    cap = options.budget.usd
-    if cap is None:
-        return setup
-    engines = [one for one in (setup.engine, setup.screen, setup.embedder) if one is not None]
-    if any(price_of(one) is None for one in engines):
-        raise BudgetExceededError(UNPRICED)
-    return _left_out(setup, cap, lambda plan: plan.usd, unit="USD", most=lambda plan: plan.maximum.usd)
-
-
-def _left_out(
-    setup: Setup, cap: float, needs: Callable[[Plan], float], *, unit: str, most: Callable[[Plan], float]
-) -> Setup:
-    """The set-up less what the cap cannot pay, with a note on that, and on whether the cap may end the run."""
-    smaller = replace(setup, n_regenerations=0, n_repeats=0)
-    least = replace(smaller, totals=())
-    for tried, missing in (
-        (setup, ""),
-        (smaller, "checks and regenerations"),
-        (least, "checks, regenerations and the total reading of later claims"),
-    ):
-        plan = plan_of(tried)
-        if needs(plan) <= cap:
-            notes = [f"{missing} left out, to keep the budget of {_amount(cap, unit)}"] if missing else []
-            if most(plan) > cap:
-                notes.append(f"up to {_amount(most(plan), unit)}: where {_amount(cap, unit)} is reached first, it ends")
-            return replace(tried, notes=(*setup.notes, *notes))
-    raise BudgetExceededError(
-        f"this needs {'up to ' if unit == 'tokens' else 'about '}{_amount(needs(plan_of(least)), unit)}, the budget "
-        f"allows {_amount(cap, unit)}; raise it, or lower calls for fewer ablations"
-    )
-
-
-def _amount(amount: float, unit: str) -> str:
-    return f"USD {amount:.4f}" if unit == "USD" else f"{amount:.0f} {unit}"
-
-
-def _too_long(generation: Generation, columns: Sequence[Segment], response: str, engine: Engine) -> str | None:
-    """What to say where the full prompt exceeds the model's window; ``None`` where it does not."""
     limit = engine.max_context
     if limit is None:
         return None
-    answer = count_tokens(engine, Prompt((Message("user", response),)))
+    answer = count_tokens(engine, Prompt((Message("user", response),))) if room is None else room
     full = count_tokens(engine, generation.prompt) + answer
     if full <= limit:
         return None

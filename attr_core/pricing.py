@@ -10,8 +10,8 @@ import numpy as np
 
 from attr_core._setup import Setup
 from attr_core.algorithms import SimilarityAlgorithm, default_estimator
-from attr_core.capabilities import price_of
-from attr_core.estimators import Hierarchical, PathGradients, Screened
+from attr_core.capabilities import is_free, price_of
+from attr_core.estimators import Banzhaf, Hierarchical, LeaveOneOut, PathGradients, Screened, Shapley
 from attr_core.estimators.path_gradients import GATES
 from attr_core.interventions import sampling_like
 from attr_core.prompt import ablate, count_text, count_tokens, most_tokens
@@ -30,7 +30,7 @@ LIKELY_DELETED = 8
 N_REPEATS_GENERATED = 5
 """Times that the unchanged prompt is answered again where answers are compared, for the noise floor."""
 
-_MODEL = re.compile(r"[\w./:@+-]+")  # what may stand in a command that somebody copies
+_COPIED = re.compile(r"[\w./:@+-]+")  # what may stand in a command that somebody copies
 
 MOST_ROUNDS = 3
 """Of a hierarchy that screens: a small screen and a whole one take up its masks, so it has two."""
@@ -71,7 +71,10 @@ def plan_of(setup: Setup) -> Plan:
         steps, most = _screening(setup, sizes)
     else:
         steps, most = _ablating(setup, sizes)
-    anew = _step(setup, "answers generated anew", setup.n_regenerations, sizes.full, sizes.answer)
+    # Where ablations are answers, all but the leading segments' removal is among them.
+    n_anew = max(setup.n_regenerations - 2, 0) if setup.generates else setup.n_regenerations
+    n_anew = 0 if setup.generates and isinstance(setup.estimator, Banzhaf | Shapley | LeaveOneOut) else n_anew
+    anew = _step(setup, "answers generated anew", n_anew, sizes.full, sizes.answer)
     steps = [step for step in (*steps, anew) if step.calls]
     new = sampling_like(setup.generation, response_tokens=sizes.answer).max_tokens
     most += _cost(setup.engine, setup.n_regenerations, sizes.most_full, new)
@@ -100,7 +103,9 @@ def on_the_model_itself(setup: Setup) -> str | None:
     from attr_core.engines._prices import token_price
 
     model = setup.generation.model
-    if not model or model == setup.engine.spec or not _MODEL.fullmatch(model) or (price := token_price(model)) is None:
+    if not model or model == setup.engine.spec or not all(map(_COPIED.fullmatch, (model, setup.trace.id))):
+        return None
+    if (price := token_price(model)) is None:
         return None
     elsewhere = replace(setup, algorithm=SimilarityAlgorithm(), metric="overlap", screen=None, totals=())
     elsewhere = replace(elsewhere, estimator=default_estimator(len(setup.columns)), n_repeats=N_REPEATS_GENERATED)
@@ -108,7 +113,7 @@ def on_the_model_itself(setup: Setup) -> str | None:
     usd = sum((step.tokens - step.tokens_out) * price.token_in + step.tokens_out * price.token_out for step in steps)
     return (
         f"{model} itself can be measured: attrkit inspect {setup.trace.id} --algorithm similarity "
-        f"--engine litellm:{model} (about {sum(step.calls for step in steps)} calls, USD {usd:.4f})"
+        f"--engine litellm:{model} (about {sum(step.calls for step in steps)} answers, USD {usd:.4f})"
     )
 
 
@@ -116,6 +121,11 @@ def _step(setup: Setup, name: str, calls: int, tokens_in: int, tokens_out: int =
     """A stage of so many calls, each of so many tokens, on the set-up's engine."""
     cost = _cost(setup.engine, calls, tokens_in, tokens_out)
     return Step(name, calls, cost.tokens_in + cost.tokens_out, tokens_out=cost.tokens_out, usd=cost.usd)
+
+
+def _read(each: float, name: str, calls: int, tokens: int) -> Step:
+    """A stage that reads so many tokens in all, for ``each`` of which the engine takes so many USD."""
+    return Step(name, calls, tokens, usd=tokens * each if calls else 0.0)
 
 
 def _cost(engine: object, calls: int, tokens_in: int, tokens_out: int = 0) -> Cost:
@@ -138,6 +148,8 @@ def gate_calls(n_targets: int) -> int:
 def _looks(setup: Setup, estimator: Estimator) -> int:
     """How often an estimator differentiates along the path: a screen inside a hierarchy once a round."""
     if isinstance(estimator, Hierarchical):
+        if setup.generates:
+            return 0
         can = can_hide(
             setup.engine if setup.screen is None else setup.screen, setup.generation, setup.columns, setup.response
         )
@@ -170,7 +182,7 @@ def _generating(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
     ]
     answers = setup.estimator.n_masks(len(setup.columns)) + setup.n_repeats
     most = _cost(setup.engine, answers, sizes.most_full, new)
-    if setup.embedder is not None:
+    if setup.embedder is not None and not is_free(setup.embedder):
         # The whole answer once, and each of its claims for each of the recorded ones.
         texts = (masks + setup.n_repeats) * (1 + len(setup.claims))
         embedded = _cost(setup.embedder, texts, sizes.answer)
@@ -188,21 +200,21 @@ def _screening(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
     if isinstance(estimator, Screened):
         hidden, deleted = LIKELY_HIDDEN * rounds, (LIKELY_DELETED + 1) * rounds
         tokens_deleted += rounds * min(estimator.exact_tokens, LIKELY_DELETED * sizes.ablated)
-    usd = 0.0 if price_of(setup.engine) is not None else math.nan
+    each = _cost(setup.engine, 1, 1).usd
     steps = [
-        Step("gates differentiated behind the cached prompt", gates, tail.prefix + gates * tail.tail, usd=usd),
-        Step("ablations hidden in the cached prompt", hidden, hidden * tail.tail, usd=usd),
-        Step("ablations scored", deleted, tokens_deleted, usd=usd),
+        _read(each, "gates differentiated behind the cached prompt", gates, tail.prefix + gates * tail.tail),
+        _read(each, "ablations hidden in the cached prompt", hidden, hidden * tail.tail),
+        _read(each, "ablations scored", deleted, tokens_deleted),
         _step(setup, "the same prompt scored again", setup.n_repeats, sizes.empty + sizes.answer),
     ]
-    embeds = setup.embedder is not None and isinstance(estimator, Screened)
+    embeds = setup.embedder is not None and not is_free(setup.embedder) and isinstance(estimator, Screened)
     embedded = _cost(setup.embedder, n if embeds else 0, _most_of_segment(setup))
     steps.append(Step("segments embedded", embedded.calls, embedded.tokens_in, usd=embedded.usd))
-    most = most_gates + estimator.n_masks(n) * rounds
+    most = most_gates + max(estimator.n_masks(n), 2) * rounds  # with all segments and with none in any case
     exact = estimator.most_deleted(n) * rounds if isinstance(estimator, Screened) else 0
     tokens = tail.prefix + most * tail.tail + exact * (sizes.full + sizes.answer)
     tokens += setup.n_repeats * (sizes.full + sizes.answer)
-    return steps, Cost(calls=most + setup.n_repeats, tokens_in=tokens, usd=usd) + embedded
+    return steps, Cost(calls=most + setup.n_repeats, tokens_in=tokens, usd=tokens * each) + embedded
 
 
 def _most_of_segment(setup: Setup) -> int:

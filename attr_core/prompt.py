@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -79,8 +80,12 @@ def most_tokens(engine: object, prompt: Prompt) -> int:
     """Tokens of the rendered prompt; where the engine cannot render, more than any tokenizer makes: bytes and a few."""
     if (rendered := _rendered_tokens(engine, prompt)) is not None:
         return rendered
-    tools = sum(len(json.dumps(dict(tool), default=str).encode()) for tool in prompt.tools)
-    return tools + sum(len(message.content.encode("utf-8", "replace")) + 16 for message in prompt.messages)
+    sent = json.dumps([prompt.to_chat(), list(prompt.tools)], ensure_ascii=False, default=_plain)
+    return len(sent.encode("utf-8", "replace")) + 16 * len(prompt.messages)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def _rendered_tokens(engine: object, prompt: Prompt) -> int | None:

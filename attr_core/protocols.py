@@ -60,12 +60,16 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to generate; temperature 0 is greedy."""
+    """How to generate; temperature 0 is greedy.
+
+    ``schema`` is a JSON schema, as text, that the answer is to fit: engines that can enforce it, others ignore it.
+    """
 
     max_tokens: int = 256
     temperature: float = 0.0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

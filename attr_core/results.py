@@ -8,10 +8,11 @@ frameworks.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,10 +123,16 @@ class Budget:
             name, _, value = part.partition("=")
             if name not in ("calls", "tokens", "usd"):
                 raise ConfigurationError(f"budget {part!r} is unknown; write calls=64, tokens=20000 or usd=0.50")
+            if name in caps:
+                raise ConfigurationError(f"budget {text!r} caps {name} twice; give it once")
             try:
+                if not re.fullmatch(r"[\d.eE+-]+", value.strip(), re.ASCII):
+                    raise ValueError
                 caps[name] = float(value) if name == "usd" else int(value)
             except ValueError:
-                raise ConfigurationError(f"budget {part!r} is not a number; write for example {name}=64") from None
+                raise ConfigurationError(
+                    f"budget {part!r} is not a number; write for example {name}=64, and a comma between caps"
+                ) from None
         return cls(**caps)
 
 
@@ -290,12 +297,23 @@ class PlaceboCheck:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Support:
-    """What each segment says about each claim; arrays are ``(n_claims, n_segments)``."""
+    """What each segment says about each claim; arrays are ``(n_claims, n_segments)``.
+
+    ``kind`` is ``judged`` where a judge read both, and ``evidence`` where no judge has spoken: then ``evidence`` holds
+    nats, NaN where none were measured, and a verdict is what they amount to past a threshold. ``repeated``
+    ``(repeats, n_claims, n_segments)`` are the verdicts of each repeat. ``judge`` names who judged or measured;
+    ``notes`` are to be shown with the verdicts.
+    """
 
     verdicts: NDArray[np.str_]
     rationale: NDArray[np.str_]
     repeats: int = 1
     cost: Cost = field(default_factory=Cost)
+    kind: Literal["judged", "evidence"] = "judged"
+    judge: str | None = None
+    repeated: NDArray[np.str_] | None = None
+    evidence: FloatArray | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         freeze_arrays(self)

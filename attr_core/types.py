@@ -256,7 +256,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A statement of the response: ``response[start:end] == text``."""
+    """A statement of the response: ``response[start:end] == text``.
+
+    A claim that a judge took out of a sentence keeps that sentence's span; its text is then the judge's.
+    """
 
     index: int
     start: int

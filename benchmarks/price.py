@@ -35,6 +35,9 @@ from attr_core.values import ResponseLogOdds
 
 SUITES = ("short", "2000", "4000", "growth", "claims", "known")
 KINDS: tuple[Kind, ...] = ("single", "contradiction", "duplicate", "placebo", "two-hop")
+LONG = {"2000": (40, 1_950), "4000": (50, 4_500)}
+"""Segments, and what to ask ``contexts.make`` for so that prompts have a little more tokens than that."""
+
 RESULTS = Path(__file__).parent / "results" / "price.jsonl"
 
 
@@ -77,19 +80,16 @@ def cases(suite: str) -> Iterator[Case]:
     if suite in ("2000", "4000"):
         for seed, kind in enumerate(KINDS):
             for method in ("Screened", "PathGradients", "ContextCite-64"):
-                yield Case(suite, method, kind, seed, 40, int(suite) - 50)
+                yield Case(suite, method, kind, seed, *LONG[suite])
     if suite == "growth":
-        for n_segments in (10, 50, 200):
+        for n_segments, n_tokens in ((10, 5_000), (50, 4_500), (200, 3_950), (50, 950), (50, 1_950)):
             for seed in range(3):
-                yield Case(suite, "Screened", "single", seed, n_segments, 3_950)
-        for n_tokens in (950, 1_950):
-            for seed in range(3):
-                yield Case(suite, "Screened", "single", seed, 50, n_tokens)
+                yield Case(suite, "Screened", "single", seed, n_segments, n_tokens)
     if suite == "claims":
-        for n_tokens in (1_950, 3_950):
+        for shape in LONG.values():
             for seed in range(3):
                 for method in ("Screened", "ContextCite-64"):
-                    yield Case(suite, method, "single", seed, 40, n_tokens, 3)
+                    yield Case(suite, method, "single", seed, *shape, 3)
 
 
 def run(engine: Any, case: Case) -> dict[str, Any]:

@@ -6,7 +6,8 @@ The rules, each of which can be checked by looking at the text.
    Points group and a comma parts off decimals only where nothing else can be meant: ``1.000,5``, ``1.000.000``,
    ``1,5``, ``0,125``. ``1.000`` is one and ``1,000`` a thousand, as in English.
 2. Numbers in English words count as digits do, with years, halves and dozens. *One* does where it is no pronoun
-   (not in "no one", "one of them", "the one that"), *second* where it is no span of time.
+   (not in "no one", "one of them", "the one that"), *second* where it is no span of time, *first* where it is no
+   adverb: behind "the" or "its", but not in "it first opened".
 3. A minus (``-``, ``−``) counts where nothing stands before it that it could join; so do "minus" and "negative".
 4. Scales multiply: ``1.2 million``, ``$4k``. Fractions are values below one: ``1/2`` is ``0.5``, ``24/7`` is a text.
    Of powers (``10^5``) each number stands alone; ``1e5`` is one.
@@ -254,6 +255,11 @@ def _negative(text: str, match: re.Match[str], last: int) -> _Found | None:
     return _Found(match.start(), found.end, Quantity(-found.quantity.value, found.quantity.unit))
 
 
+_DETERMINERS = frozenset(
+    {"the", "its", "his", "her", "their", "our", "my", "your", "this", "that", "whose", "every", "very"}
+)
+
+
 def _is_one(text: str, start: int, end: int) -> bool:
     """Whether "one" counts."""
     before = _WORD_BEFORE.search(text, max(0, start - 20), start)
@@ -266,8 +272,10 @@ def _is_one(text: str, start: int, end: int) -> bool:
 
 
 def _is_ordinal(text: str, start: int, end: int) -> bool:
-    """Whether a single ordinal word counts: not in "a second", "at first", "first of all", "Second, …"."""
+    """Whether a single ordinal word counts: not in "a second", "at first", "first opened", "Second, …"."""
     before = _WORD_BEFORE.search(text, max(0, start - 20), start)
+    if text[start:end].lower() == "first" and not (before and before[1].lower() in _DETERMINERS):
+        return before is None and _WORD_AFTER.match(text, end) is None  # else an adverb
     if before and before[1].lower() in ("a", "per", "each", "every", "at"):
         return False
     if _FIRST_OF_ALL.match(text, end):

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from attr_core.cli._shared import DatabaseOption, JsonOption, progress_bar, show, show_json
-from attr_core.errors import BudgetExceededError, ConfigurationError, InputError, StoreError
+from attr_core.errors import ConfigurationError, InputError, StoreError
 
 EngineOption = Annotated[
     str | None, typer.Option(help="What measures, e.g. hf:MODEL; default $ATTRKIT_ENGINE, else the packaged model.")
@@ -166,30 +166,28 @@ def inspect(
         "budget": Budget.parse(budget),
         "seed": seed,
     }
+    plans = [plan(found, **choice)]
+    if placebo:
+        plans.append(plan(found, **(choice | {"placebos": N_PLACEBOS, "regenerations": False})))
     if dry_run:
-        _show_plan(plan(found, **choice), json_)
-        if placebo and not json_:
-            typer.echo("and for the placebo check:")
-            _show_plan(plan(found, **(choice | {"placebos": N_PLACEBOS, "regenerations": False})), json_)
+        _show_plans(plans, json_)
         return
-    _agree(plan(found, **choice), yes)
-    with progress_bar(quiet=json_) as progress:
-        try:
+    _agree(plans, yes)
+    try:
+        with progress_bar(quiet=json_) as progress:
             attribution = attribute(found, db=db, progress=progress, **choice)
-        except KeyboardInterrupt as stopped:
-            if (partial := getattr(stopped, "partial", None)) is not None:
-                _show(partial, json_, db=db, top=top)
-            raise
-        check: Any = None
+    except KeyboardInterrupt as stopped:
+        if (partial := getattr(stopped, "partial", None)) is not None:
+            _show(partial, json_, db=db, top=top)
+        raise
+    check: Any = None
+    try:
         if placebo:
             left = choice | {"budget": choice["budget"].less(attribution.cost)}
-            try:
+            with progress_bar(quiet=json_) as progress:
                 check = check_placebos(found, n_placebos=N_PLACEBOS, db=db, progress=progress, **left)
-            except BudgetExceededError as error:  # what is measured is shown all the same
-                check = error
-    _show(attribution, json_, db=db, top=top, check=None if isinstance(check, Exception) else check)
-    if isinstance(check, Exception):
-        raise check
+    finally:  # what is measured is shown whatever becomes of the check
+        _show(attribution, json_, db=db, top=top, check=check)
 
 
 def _trace(identifier: str | None, file: Path | None, db: Path | None) -> Any:
@@ -229,15 +227,17 @@ def _algorithm(name: str, metric: str | None, embed: str | None) -> Any:
     return found if metric is None else replace(found, metric=metric)
 
 
-def _agree(plan: Any, yes: bool) -> None:
+def _agree(plans: list[Any], yes: bool) -> None:
     """Ask before anything is paid; where nobody can answer that is an error, and nothing is sent."""
-    if yes or plan.usd == 0:
+    usd, most = sum(plan.usd for plan in plans), sum(plan.maximum.usd for plan in plans)
+    if yes or usd == 0:
         return
-    price = "a price nobody here knows" if math.isnan(plan.usd) else f"about USD {plan.usd:.4f}"
-    most = "" if math.isnan(plan.maximum.usd) else f", at most {plan.maximum.usd:.4f}"
-    question = f"{plan.engine} is not on this machine: about {plan.calls:,} calls for {price}{most}."
+    price = "at a price nobody here knows" if math.isnan(usd) else f"about USD {usd:.4f}, at most {most:.4f}"
+    calls = sum(plan.calls for plan in plans)
+    question = f"{plans[0].engine} may cost money: about {calls:,} calls, {price}."
     if not sys.stdin.isatty():
-        raise ConfigurationError(f"{question} Add --yes to go on, --dry-run to look, --budget usd=… to cap it")
+        cap = "calls=…" if math.isnan(usd) else "usd=…"
+        raise ConfigurationError(f"{question} Add --yes to go on, --dry-run to look, --budget {cap} to cap it")
     typer.confirm(f"{question} Go on?", abort=True, err=True)
 
 
@@ -257,12 +257,17 @@ def _show(attribution: Any, json_: bool, *, db: Path | None, top: int, check: An
         show(render_placebos(check))
 
 
-def _show_plan(plan: Any, json_: bool) -> None:
+def _show_plans(plans: list[Any], json_: bool) -> None:
+    """The run's, and the placebo check's if there is one."""
     from dataclasses import asdict
 
     from attr_core.reports.terminal import render_plan
 
+    run, *others = plans
     if json_:
-        show_json(asdict(plan))
-    else:
-        show(render_plan(plan))
+        show_json(asdict(run) | ({"placebo": asdict(others[0])} if others else {}))
+        return
+    show(render_plan(run))
+    for other in others:
+        typer.echo("and for the placebo check:")
+        show(render_plan(other))

@@ -68,7 +68,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Any]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("loading the model", total=None)
+        task = bar.add_task("starting", total=None)
 
         def advance(done: int, planned: int) -> None:
             bar.update(task, description="measuring", completed=done, total=planned)

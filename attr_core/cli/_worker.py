@@ -50,7 +50,9 @@ def worker(
     budget_per_day: Annotated[
         str, typer.Option(help="Hard caps of all workers on this database and UTC day, e.g. calls=20000.")
     ] = "",
-    algorithm: Annotated[str, typer.Option(help="What is measured: likelihood.")] = "likelihood",
+    algorithm: Annotated[
+        str, typer.Option(help="What is measured: likelihood, similarity, or reference (where an answer is expected).")
+    ] = "likelihood",
     estimator: Annotated[
         str | None, typer.Option(help="As for attrkit inspect; default by number of segments.")
     ] = None,

@@ -83,6 +83,8 @@ def load_engine(spec: str | Engine | None = None, *, download: bool = False) -> 
         return _checked(spec)
     spec = spec.strip()
     prefix, colon, name = spec.partition(":")
+    if colon and not name and prefix in _BACKENDS:
+        raise ConfigurationError(f"engine {spec!r} names no model; write {prefix}:{_NAMED.get(prefix, 'MODEL')}")
     if not colon or not name or prefix not in _BACKENDS:
         known = ", ".join(f"{prefix}:{_NAMED.get(prefix, 'MODEL')}" for prefix in _BACKENDS)
         raise ConfigurationError(f"engine {spec!r} has no known prefix; write {known}")

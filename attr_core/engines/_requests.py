@@ -119,7 +119,8 @@ def send_all(
     except BaseException as error:
         batch.halt.set()
         while not batch.arrived.empty():
-            take(*batch.arrived.get())
+            with contextlib.suppress(BaseException):  # a second one is no news
+                take(*batch.arrived.get())
         completed = {n: one for n, one in outcomes.items() if not isinstance(one, Exception)}
         with contextlib.suppress(AttributeError):  # an interrupt says what had come, as an engine's error does
             error.completed = completed  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ from attr_core.engines._litellm_calls import ask, check_fallbacks, load_litellm,
 from attr_core.engines._litellm_errors import RequestFailed, failed_request
 from attr_core.engines._nim import explained
 from attr_core.engines._requests import Failure, Limits, Pace, send_all
+from attr_core.engines._schemas import schema_format
 from attr_core.engines.batches import all_or_error, check_sampling, completion_of, cut, vectors
 from attr_core.errors import ConfigurationError, EngineError, InputError
 from attr_core.protocols import Capability, Completion, Price, Sampling
@@ -40,6 +41,7 @@ _TEXTS_AT_ONCE = 32
 class _Route:
     provider: str
     takes: frozenset[str]
+    takes_schemas: bool = False
 
     @property
     def refuses_empty(self) -> bool:
@@ -142,6 +144,11 @@ class LiteLLMEngine:
         return self._limits.concurrency
 
     @property
+    def bounds_answers(self) -> bool:
+        """Whether the model is told how many tokens an answer may have; without, no cap in tokens or USD can hold."""
+        return "max_tokens" in self._route.takes - self._keep
+
+    @property
     def price(self) -> Price | None:
         """USD per token, as litellm's packaged list states them; unknown where ``api_base`` is not the provider's."""
         price = _prices.token_price(self._model)
@@ -177,7 +184,8 @@ class LiteLLMEngine:
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling = Sampling()) -> list[Completion]:
         """One answer per prompt, a request each.
 
-        A tool call is told as :attr:`attr_core.Generation.written` tells it.
+        A tool call is told as :attr:`attr_core.Generation.written` tells it. A sampling's schema is sent where litellm
+        knows that the model keeps to one.
 
         Raises
         ------
@@ -252,6 +260,8 @@ class LiteLLMEngine:
         told: dict[str, Any] = {name: one for name, one in settings.items() if name in taken and one is not None}
         if prompt.tools:
             told["tools"] = [dict(tool) for tool in prompt.tools]
+        if sampling.schema is not None and self._route.takes_schemas and "response_format" not in self._parameters:
+            told["response_format"] = schema_format(sampling.schema)
 
         def job() -> Completion:
             messages = self._chat(prompt)  # anew for each attempt: litellm may change them
@@ -318,7 +328,7 @@ def _route_of(litellm: Any, model: str, parameters: Mapping[str, Any]) -> _Route
         litellm.utils.get_optional_params(model=name, custom_llm_provider=provider, temperature=0.0)
     except Exception:  # reasoning models are listed as taking a temperature, but only take 1
         takes.discard("temperature")
-    return _Route(provider, frozenset(takes))
+    return _Route(provider, frozenset(takes), bool(litellm.supports_response_schema(name, provider)))
 
 
 def _is_connection(name: str) -> bool:

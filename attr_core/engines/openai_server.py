@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from attr_core._optional import require
 from attr_core.engines._requests import Limits, Pace, send_all
+from attr_core.engines._schemas import schema_format
 from attr_core.engines._server_chat import LocalTemplate, RemoteTemplate, schemas
 from attr_core.engines._server_errors import explained
 from attr_core.engines._server_http import Endpoint, Malformed, Nonsense, Refused, judge, judge_first, read_address
@@ -32,6 +33,7 @@ KEY_VARIABLE = "ATTRKIT_SERVER_KEY"
 LIMITS = Limits(concurrency=4, timeout=600.0)
 """A server of one's own has no rates, but may have no GPU either, and lets requests wait for each other."""
 
+_KEEPS_TO_SCHEMAS = frozenset({"vllm", "sglang"})
 T = TypeVar("T")
 
 
@@ -218,8 +220,8 @@ class OpenAIServerEngine:
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling = Sampling()) -> list[Completion]:
         """One answer per prompt by ``/v1/chat/completions``; a tool call is told as ``Generation.written`` tells it.
 
-        On vLLM and SGLang the model's own sampling defaults do not apply, and fewer than ``max_tokens`` are made where
-        the window ends.
+        On vLLM and SGLang the model's own sampling defaults do not apply, a sampling's schema is enforced, and fewer
+        than ``max_tokens`` are made where the window ends.
 
         Raises
         ------
@@ -307,6 +309,8 @@ class OpenAIServerEngine:
         body: dict[str, Any] = {"model": self._server.model, "messages": chat, **neutral}
         body |= {"max_tokens": room, "temperature": sampling.temperature, "seed": sampling.seed}
         body |= {"stop": list(sampling.stop)} if sampling.stop else {}
+        if sampling.schema is not None and self._server.kind in _KEEPS_TO_SCHEMAS:
+            body["response_format"] = schema_format(sampling.schema)
         return body | ({"tools": tools} if tools else {})
 
     def _answer(self, body: Mapping[str, Any], stop: tuple[str, ...]) -> Completion:

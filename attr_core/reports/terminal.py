@@ -116,6 +116,7 @@ def render_plan(plan: Plan) -> RenderableType:
     most = plan.maximum
     lines.append(Text(f"  expected: {_spending(plan.calls, plan.tokens, plan.usd)}"))
     lines.append(Text(f"  at most:  {_spending(most.calls, most.tokens_in + most.tokens_out, most.usd)}"))
+    lines.append(Text("  (were nothing in the cache: what was measured before is not measured again)", style="dim"))
     lines += [Text(f"  {visible(note)}") for note in plan.notes]
     return Group(*lines)
 
@@ -144,7 +145,7 @@ def _head(attribution: Attribution, trace: Trace | None) -> Iterator[RenderableT
     if attribution.partial:
         yield Text("PARTIAL: the run was interrupted; run it again, and it goes on from here", style="bold yellow")
     when = f"  {trace.started:%Y-%m-%d %H:%M} UTC" if trace is not None and trace.started is not None else ""
-    yield Text(f"trace {attribution.trace_id}{when}", style="dim")
+    yield Text(f"trace {visible(attribution.trace_id)}{when}", style="dim")
     if trace is not None and (question := _question(attribution, trace)):
         yield _headed("question", question)
     if context := made_of(attribution.segments):

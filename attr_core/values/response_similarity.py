@@ -27,11 +27,11 @@ class ResponseSimilarity:
     """v(S) = similarity of the recorded response to what the model says when it is shown only the segments in S.
 
     Unit: similarity, from 0 to 1; a segment whose removal leads away from what was recorded has a positive effect. The
-    response as a whole is compared with the whole regenerated text; a claim, or any other span, with the claim of the
-    regenerated text that is most like it, so that it counts whether a thing is still said, not where. A claim that is
-    said in one sentence with others, and a span shorter than a claim, are compared with that whole sentence and read
-    the lower for it. Both readings of a target are the same, since nothing is given: each regeneration begins at the
-    prompt.
+    response as a whole is compared with the whole regenerated text; a claim with the claim of the regenerated text that
+    is most like it, so that it counts whether a thing is still said, not where. A claim that is said in one sentence
+    with others is compared with that whole sentence and reads the lower for it. A span is 1 where its words stand in
+    the regenerated text (case and white space aside) and 0 where they do not. Both readings of a target are the same,
+    since nothing is given: each regeneration begins at the prompt.
     An answer that is empty, or calls a tool instead of saying something, has nothing in common with a text. A failure
     is raised, never scored.
     Cost: one generation per mask, and what the metric asks for. What was generated is kept for as long as this object
@@ -200,6 +200,9 @@ class ResponseSimilarity:
         for column, target in enumerate(self.targets):
             if target.kind is TargetKind.RESPONSE:
                 values[:, column] = similarities(self._metric, self._response, texts)
+            elif target.kind is TargetKind.SPAN:
+                phrase = _plain(target.text)
+                values[:, column] = [float(phrase in _plain(text)) for text in texts]
             else:
                 values[:, column] = self._most_alike(target.text, texts)
         return values
@@ -237,3 +240,7 @@ class ResponseSimilarity:
         )
         made._said, made._cut = self._said, self._cut
         return made
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())

@@ -62,7 +62,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def test_nothing_is_sent_before_somebody_agrees(capsys: pytest.CaptureFixture[str], paid: Paid) -> None:
     code, _, err = run(capsys, *INSPECT)
     assert (code, paid.calls) == (2, 0)
-    assert "litellm:paid is not on this machine" in err
+    assert "litellm:paid may cost money" in err
     assert "about USD 0." in err
     assert "--yes" in err
 
@@ -147,9 +147,9 @@ def test_ctrl_c_shows_what_is_known_and_the_next_run_goes_on(capsys: pytest.Capt
     [
         (("--metric", "vibes", "--algorithm", "similarity"), "choose embedding, overlap, numeric"),
         (("--metric", "overlap"), "add --algorithm similarity"),
-        (("--algorithm", "likelihood"), "or the similarity algorithm"),
+        (("--algorithm", "likelihood"), "or --algorithm similarity"),
         (("--engine", "server:http://127.0.0.1:9#m"), "127.0.0.1:9"),
-        (("--engine", "litellm:"), "no known prefix"),
+        (("--engine", "litellm:"), "names no model; write litellm:MODEL"),
         (("--budget", "usd=much"), "is not a number"),
         (("--embed", "st:no-such-model", "--algorithm", "similarity"), "no-such-model"),
     ],
@@ -183,3 +183,24 @@ def test_capabilities_of_an_engine_say_what_answers(capsys: pytest.CaptureFixtur
     ]
     run(capsys, "capabilities", "--engine", "litellm:paid", "--probe")
     assert paid.calls == 1
+
+
+def test_the_placebo_check_is_part_of_what_is_asked_and_of_the_plan(
+    capsys: pytest.CaptureFixture[str], paid: Paid
+) -> None:
+    alone, both = (run(capsys, *INSPECT, *more)[2] for more in ((), ("--placebo",)))
+    n_alone, n_both = (int(err.split("about ")[1].split()[0].replace(",", "")) for err in (alone, both))
+    assert n_both > 3 * n_alone
+    assert json.loads(run(capsys, *INSPECT, "--placebo", "--dry-run", "--json")[1])["placebo"]["calls"] > 0
+    assert paid.calls == 0
+
+
+def test_a_finished_result_is_shown_though_the_placebo_check_is_interrupted(
+    capsys: pytest.CaptureFixture[str], paid: Paid
+) -> None:
+    run(capsys, *INSPECT, "--yes")
+    paid.stop_at = paid.calls + 20
+    code, out, _ = run(capsys, *INSPECT, "--yes", "--placebo")
+    assert code == 130
+    assert "drives" in out
+    assert "PARTIAL" not in out

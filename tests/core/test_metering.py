@@ -12,13 +12,19 @@ import numpy as np
 import pytest
 
 from attr_core.cache import Cache, cache_key
-from attr_core.errors import BudgetExceededError, EngineError, MissingCapabilityError, SegmentationError
+from attr_core.errors import (
+    BudgetExceededError,
+    ConfigurationError,
+    EngineError,
+    MissingCapabilityError,
+    SegmentationError,
+)
 from attr_core.metering import SLICE, MeteredEngine
 from attr_core.prompt import ablate, most_tokens
 from attr_core.protocols import Capability, Completion, GateScores, Price, Sampling, TailSize, TokenScores
 from attr_core.results import Budget, FloatArray, MaskArray
 from attr_core.testing import ScriptedEngine
-from attr_core.types import Generation, Location, Message, Prompt, Segment, SegmentKind, Target, TargetKind
+from attr_core.types import Generation, Location, Message, Prompt, Segment, SegmentKind, Target, TargetKind, ToolCall
 
 PROMPTS = [Prompt((Message("user", f"question {number} " + "x" * (number % 7)),)) for number in range(40)]
 
@@ -151,7 +157,7 @@ def test_a_budget_of_calls_holds_to_the_call() -> None:
 
 def test_what_a_budget_of_tokens_still_allows_is_measured_and_kept() -> None:
     engine, cache = ScriptedEngine(), Cache(":memory:")
-    least = most_tokens(engine, PROMPTS[0]) + len("yes")
+    least = most_tokens(engine, PROMPTS[0]) + len("yes") + 8
     metered = MeteredEngine(engine, cache=cache, budget=Budget(tokens=least + 5))
     with pytest.raises(BudgetExceededError, match="budget of"):
         metered.score(PROMPTS, "yes")
@@ -575,3 +581,77 @@ def test_progress_counts_both() -> None:
     metered.alongside(CachedEngine()).score_hidden(PROMPT, SEGMENTS, MASKS, "yes")
     metered.score(PROMPTS[5:7], "yes")
     assert told == [(5, 30), (9, 30), (11, 30)]
+
+
+@pytest.mark.parametrize("told", [0, -5, None, math.nan, "7", True])
+def test_usage_that_cannot_be_true_is_counted_from_above(told: Any) -> None:
+    class Liar(ScriptedEngine):
+        def generate(self, prompts: Sequence[Prompt], sampling: Sampling = Sampling()) -> list[Completion]:
+            self.seen += prompts
+            return [Completion("In 1911.", "stop", told, told) for _ in prompts]
+
+    engine = Liar()
+    metered = MeteredEngine(engine, budget=Budget(tokens=3_000))
+    with pytest.raises(BudgetExceededError):
+        metered.generate([Prompt((Message("user", f"{n} " + "x" * 200),)) for n in range(60)], Sampling(max_tokens=8))
+    assert 0 < len(engine.seen) < 20
+    assert metered.cost.tokens_in == sum(most_tokens(engine, prompt) for prompt in engine.seen)
+
+
+def test_tool_calls_in_a_prompt_count_as_what_is_sent() -> None:
+    call = ToolCall(id="c", name="search", arguments={"query": "x" * 5_000})
+    prompt = Prompt((Message("user", "Go."), Message("assistant", "", tool_calls=(call,))))
+    assert most_tokens(object(), prompt) > 5_000
+
+
+def test_without_a_bound_on_answers_no_cap_in_tokens_or_usd_is_promised() -> None:
+    class Unbounded(ScriptedEngine):
+        bounds_answers = False
+
+    engine = Unbounded()
+    for budget in (Budget(tokens=10**6), Budget(usd=10.0)):
+        with pytest.raises(BudgetExceededError, match="cap calls"):
+            MeteredEngine(engine, budget=budget).generate(PROMPTS[:1])
+    assert engine.seen == []
+    MeteredEngine(engine, budget=Budget(calls=1)).generate(PROMPTS[:1])
+
+
+@pytest.mark.parametrize("junk", [None, 5, "abc", [1, 2], object()])
+def test_an_error_with_junk_beside_it_goes_on_as_it_is_and_frees_what_was_held(junk: Any) -> None:
+    stop = KeyboardInterrupt("of the user")
+    stop.completed = junk
+    metered = MeteredEngine(ScriptedEngine(failures={1: stop}), budget=Budget(calls=1))
+    with pytest.raises(KeyboardInterrupt, match="of the user"):
+        metered.generate(PROMPTS[:1])
+    metered.generate(PROMPTS[:1])
+
+
+def test_a_response_that_is_no_unicode_can_be_reserved_for() -> None:
+    MeteredEngine(ScriptedEngine(), budget=Budget(tokens=10**6)).score(PROMPTS[:1], "yes \ud800")
+
+
+@pytest.mark.parametrize("rows", [[[1.0, 2], [1, 2, 3]], [["a"], ["b"]], [None, None], [[math.nan], [1]], [[], []]])
+def test_vectors_that_are_none_are_refused_and_not_kept(rows: Any) -> None:
+    class Broken(Embedder):
+        def embed(self, texts: Sequence[str]) -> Any:
+            return rows
+
+    cache = Cache(":memory:")
+    with pytest.raises(EngineError, match="the engine is at fault"):
+        MeteredEngine(Broken(), cache=cache).embed(["a", "b"])
+    assert MeteredEngine(Embedder(), cache=cache).embed(["a", "b"]).shape == (2, 2)
+
+
+def test_answers_that_are_no_list_are_the_engines_fault() -> None:
+    class Empty(ScriptedEngine):
+        def generate(self, prompts: Sequence[Prompt], sampling: Sampling = Sampling()) -> Any:
+            return None
+
+    with pytest.raises(EngineError, match="NoneType as its answers"):
+        MeteredEngine(Empty()).generate(PROMPTS[:1])
+
+
+@pytest.mark.parametrize("text", ["calls=5,calls=7", "usd=1_0", "calls=\u0665", "tokens=", "calls=5 tokens=3"])
+def test_a_budget_that_could_be_read_in_two_ways_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        Budget.parse(text)

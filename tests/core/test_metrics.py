@@ -473,3 +473,11 @@ def test_a_metric_that_gives_no_similarity_is_refused(given_back: object) -> Non
 
 def test_a_similarity_that_is_beyond_one_by_rounding_is_one() -> None:
     assert similarities(lambda one, other: 1 + 1e-9, "a", ["b"]).tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    "texts", [("The fair first opened in 1944.", "The fair opened in 1944."), ("1944", "It was first held in 1944.")]
+)
+def test_first_as_an_adverb_is_no_quantity(texts: tuple[str, str]) -> None:
+    assert quantities(texts[0]) == quantities(texts[1])
+    assert quantities("the first fair") == quantities("the 1st fair")

@@ -6,6 +6,7 @@ import io
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,13 @@ from rich.console import Console
 
 from attr_core.algorithms import SimilarityAlgorithm
 from attr_core.api import attribute, explain, plan
-from attr_core.errors import BudgetExceededError, ConfigurationError, MissingCapabilityError
+from attr_core.errors import (
+    BudgetExceededError,
+    ConfigurationError,
+    ContextTooLongError,
+    InputError,
+    MissingCapabilityError,
+)
 from attr_core.estimators import DebiasedLasso
 from attr_core.measuring import MeasuringInterrupted
 from attr_core.protocols import Completion, Price, Sampling
@@ -169,7 +176,7 @@ def test_a_price_nobody_knows_is_said_and_no_budget_in_usd_is_accepted() -> None
 
 def test_likelihood_on_a_model_that_only_generates_is_refused_before_anything_is_paid() -> None:
     engine = Generates()
-    with pytest.raises(MissingCapabilityError, match="or the similarity algorithm"):
+    with pytest.raises(MissingCapabilityError, match="or --algorithm similarity"):
         explain("When did it open?", [FACT], engine=engine, db=":memory:")
     assert engine.calls == 0
 
@@ -271,3 +278,110 @@ def test_where_a_proxy_measures_a_hosted_answer_the_result_says_how_to_measure_t
     assert not any("litellm:" in warning for warning in chosen.warnings)
     hostile = attribute(trace(model="gpt-4o; rm -rf ~"), db=":memory:")
     assert not any("attrkit inspect" in warning for warning in hostile.warnings)
+
+
+def test_what_the_model_no_longer_says_is_left_open_and_named() -> None:
+    found = attribute(
+        trace(answer="It opened in 1911. Wool costs four marks."), engine=Generates(), algorithm=OVERLAP, db=":memory:"
+    )
+    first, second = found.rows(TargetKind.CLAIM)
+    assert found.verdicts[first, 0] == "drives"
+    assert set(found.verdicts[second].tolist()) == {"undetermined"}
+    assert any("does not give again 'Wool costs four marks.'" in warning for warning in found.warnings)
+
+
+def test_a_span_counts_as_said_where_its_words_stand_in_the_new_answer() -> None:
+    found = attribute(trace(), engine=Generates(), algorithm=OVERLAP, spans=["1911"], db=":memory:")
+    [row] = found.rows(TargetKind.SPAN)
+    assert (found.full[row], found.closed_book[row]) == (1, 0)
+    assert found.verdicts[row, 0] == "drives"
+
+
+def test_nothing_is_called_known_that_only_the_context_gave_and_what_is_said_without_it_is() -> None:
+    found = attribute(trace(), engine=Generates(), algorithm=OVERLAP, db=":memory:")
+    assert not any(found.is_known(row) for row in range(len(found.targets)))
+    always = attribute(trace(), engine=Generates(reply=lambda prompt: ANSWER), algorithm=OVERLAP, db=":memory:")
+    assert all(always.is_known(row) for row in range(len(always.targets)))
+
+
+def test_the_short_displays_show_similarities_and_no_probabilities() -> None:
+    found = attribute(trace(), engine=Generates(), algorithm=OVERLAP, db=":memory:")
+    for text in (str(found), found._repr_html_()):
+        assert "similarity 1.00" in text
+        assert "likely" not in text
+        assert "%" not in text
+
+
+def test_the_same_model_reached_in_another_way_is_no_proxy() -> None:
+    same = Generates()
+    same.spec = "server:http://127.0.0.1:8000#smol"
+    found = attribute(trace(model="openai/smol"), engine=same, algorithm=OVERLAP, db=":memory:")
+    assert not any("proxy" in warning for warning in found.warnings)
+    other = attribute(trace(model="openai/large"), engine=same, algorithm=OVERLAP, db=":memory:")
+    assert any("proxy" in warning for warning in other.warnings)
+
+
+def test_a_metric_that_fails_is_named_and_what_was_generated_is_kept(tmp_path: Path) -> None:
+    engine, recorded = Generates(), trace()
+
+    def broken(original: str, regenerated: str) -> float:
+        return 1 / 0
+
+    with pytest.raises(InputError, match="metric 'broken' failed: ZeroDivisionError"):
+        attribute(recorded, engine=engine, algorithm=SimilarityAlgorithm(metric=broken), db=tmp_path / "a.db")
+    calls = engine.calls
+    attribute(recorded, engine=engine, algorithm=OVERLAP, db=tmp_path / "a.db")
+    assert engine.calls - calls < calls
+
+
+def test_an_engine_that_could_hide_segments_is_not_asked_to_where_answers_are_generated(tiny_engine: Any) -> None:
+    recorded, tiny = trace([f"Filler sentence number {n}." for n in range(7)]), tiny_engine("llama")
+    assert "DebiasedLasso" in plan(recorded, engine=tiny, algorithm=OVERLAP).method
+    for choice in ({"estimator": "screened"}, {"estimator": "path-gradients"}, {"screen_with": tiny}):
+        with pytest.raises(ConfigurationError, match="generates answers"):
+            plan(recorded, engine=Generates(), algorithm=OVERLAP, **choice)
+
+
+@pytest.mark.parametrize("n_others", [0, 2, 5])
+def test_two_subsets_alone_are_no_partial_result(n_others: int, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        attribute(
+            trace([f"Filler {n}." for n in range(n_others)]),
+            engine=Generates(stop_at=3),
+            algorithm=OVERLAP,
+            db=tmp_path / "a.db",
+        )
+    assert not hasattr(stopped.value, "partial")
+
+
+def test_a_free_embedder_embeds_for_a_partial_result_too(tmp_path: Path) -> None:
+    embedder = Embedder()
+    embedder.price = Price(0.0, 0.0)
+    with pytest.raises(MeasuringInterrupted) as stopped:
+        attribute(
+            trace([f"Filler sentence number {n}." for n in range(9)]),
+            engine=Generates(stop_at=50),
+            algorithm=SimilarityAlgorithm(metric="embedding", embedder=embedder),
+            db=tmp_path / "a.db",
+        )
+    partial = stopped.value.partial
+    assert any("34 of 66 subsets" in warning or "subsets were measured" in warning for warning in partial.warnings)
+    assert partial.cost.calls == 34  # what embeds here for nothing is no call
+
+
+def test_a_window_without_room_for_an_answer_is_refused_or_measured_where_it_fits() -> None:
+    recorded, engine = trace([f"Filler sentence number {n}." for n in range(9)]), Generates()
+    full = engine.count_tokens(recorded.target_generation.prompt)
+    engine.max_context = full + 20  # answers may take 32
+    found = attribute(recorded, engine=engine, algorithm=OVERLAP, db=":memory:")
+    assert any("only subsets that fit" in warning for warning in found.warnings)
+    assert np.isfinite(found.effects).all()
+    engine.max_context = 36
+    with pytest.raises(ContextTooLongError):
+        attribute(recorded, engine=engine, algorithm=OVERLAP, db=":memory:")
+
+
+def test_a_hostile_trace_id_stands_in_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attr_core.planning.load_engine", lambda spec: ScriptedEngine() if spec is None else spec)
+    hostile = replace(trace(model="gpt-4o-mini"), id="x; rm -rf ~")
+    assert not any("attrkit inspect" in note for note in plan(hostile).notes)
