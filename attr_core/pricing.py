@@ -5,22 +5,35 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from attr_core._setup import Setup
-from attr_core.algorithms import SimilarityAlgorithm, default_estimator
+from attr_core.algorithms import SimilarityAlgorithm, Subject, default_estimator
 from attr_core.capabilities import is_free, price_of
-from attr_core.estimators import Banzhaf, Hierarchical, LeaveOneOut, PathGradients, Screened, Shapley
+from attr_core.estimators import (
+    Banzhaf,
+    ContextCite,
+    DebiasedLasso,
+    Hierarchical,
+    LeaveOneOut,
+    PathGradients,
+    Screened,
+    Shapley,
+)
 from attr_core.estimators.path_gradients import GATES
 from attr_core.interventions import sampling_like
-from attr_core.prompt import ablate, count_text, count_tokens, most_tokens
-from attr_core.protocols import Estimator, SizesTails, TailSize
+from attr_core.metering import SLICE
+from attr_core.prompt import ablate, ablations, count_text, count_tokens, most_tokens
+from attr_core.protocols import Estimator, SizesScores, SizesTails, TailSize
 from attr_core.results import Cost, Plan, Step
 from attr_core.types import Message, Prompt
 from attr_core.values import can_hide
 
 __all__ = ["N_REPEATS_GENERATED", "gate_calls", "most_gate_calls", "on_the_model_itself", "plan_of"]
+
+_FIXED = (Banzhaf, ContextCite, DebiasedLasso, LeaveOneOut, Shapley)
 
 LIKELY_HIDDEN = 52
 """Hidden masks that a screen is likely to take: two looks, and what it deletes."""
@@ -71,10 +84,7 @@ def plan_of(setup: Setup) -> Plan:
         steps, most = _screening(setup, sizes)
     else:
         steps, most = _ablating(setup, sizes)
-    # Where ablations are answers, all but the leading segments' removal is among them.
-    n_anew = max(setup.n_regenerations - 2, 0) if setup.generates else setup.n_regenerations
-    n_anew = 0 if setup.generates and isinstance(setup.estimator, Banzhaf | Shapley | LeaveOneOut) else n_anew
-    anew = _step(setup, "answers generated anew", n_anew, sizes.full, sizes.answer)
+    anew = _anew(setup, sizes)
     steps = [step for step in (*steps, anew) if step.calls]
     new = sampling_like(setup.generation, response_tokens=sizes.answer).max_tokens
     most += _cost(setup.engine, setup.n_regenerations, sizes.most_full, new)
@@ -93,6 +103,21 @@ def plan_of(setup: Setup) -> Plan:
         maximum=replace(most, tokens_in=max(most.tokens_in, expected.tokens_in - most.tokens_out)),
         notes=(*setup.notes, *_without_screen(setup)),
     )
+
+
+def _anew(setup: Setup, sizes: _Sizes) -> Step:
+    """Answers to the unchanged prompt, to that without context, and without each leading segment.
+
+    Where ablations are answers, the first two are among them, and where each segment is left out alone, all are.
+    """
+    n = setup.n_regenerations
+    if setup.generates:
+        n = 0 if isinstance(setup.estimator, Banzhaf | Shapley | LeaveOneOut) else max(n - 2, 0)
+    read = n * sizes.full - (0 if setup.generates or n < 2 else sizes.full - sizes.empty)
+    price = price_of(setup.engine)
+    usd = math.nan if price is None else read * price.token_in + n * sizes.answer * price.token_out
+    written = n * sizes.answer
+    return Step("answers generated anew", n, read + written, tokens_out=written, usd=usd if n else 0.0)
 
 
 def on_the_model_itself(setup: Setup) -> str | None:
@@ -165,12 +190,41 @@ def _ablating(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
     """Steps as expected, and the most that they can come to."""
     masks = _expected_masks(setup.estimator, len(setup.columns)) * setup.n_continuations
     calls = setup.estimator.n_masks(len(setup.columns)) + most_gate_calls(setup, setup.estimator)
+    each = _cost(setup.engine, 1, 1).usd
+    one, again = _tokens_scored(setup, sizes)
     steps = [
-        _step(setup, "ablations scored", masks, sizes.ablated),
-        _step(setup, "the same prompt scored again", setup.n_repeats, sizes.full + sizes.answer),
+        _read(each, "ablations scored", masks, round(masks * one)),
+        _read(each, "the same prompt scored again", setup.n_repeats, again),
     ]
     most = calls * setup.n_continuations + setup.n_repeats
     return steps, _cost(setup.engine, most, sizes.most_full + sizes.answer)
+
+
+def _tokens_scored(setup: Setup, sizes: _Sizes) -> tuple[float, int]:
+    """Of one of the design's subsets, and of the full prompt again; in the slices they are sent in, so that what an
+    engine does not forward again is left out.
+    """
+    if not isinstance(setup.engine, SizesScores) or not isinstance(setup.estimator, _FIXED):
+        return sizes.ablated, setup.n_repeats * (sizes.full + sizes.answer)
+    engine: Any = setup.engine
+    subject = Subject(setup.generation, setup.columns, setup.response, setup.claims, expected=setup.expected)
+    value = setup.algorithm.value(engine, subject)
+    n = len(setup.columns)
+    ends = np.array([[True] * n, [False] * n], dtype=np.bool_).reshape(2, n)
+    asked = setup.estimator.ablations(value)
+    others = [mask for mask in np.unique(asked, axis=0) if 0 < mask.sum() < n] if n else []
+    prompts = ablations(setup.generation, setup.columns, np.array(others).reshape(-1, n)) if others else []
+    prompts = sorted(prompts, key=lambda prompt: sum(len(message.content) for message in prompt.messages))
+    slices = [prompts[first : first + SLICE] for first in range(0, len(prompts), SLICE)]
+    both = ablations(setup.generation, setup.columns, ends[:1] if n == 0 else ends)
+    held = both[0] if can_hide(engine, setup.generation, setup.columns, setup.response) else None
+    # All kept is then read off its own cache, which the others begin with.
+    first, whole = (both, 0) if held is None else (both[1:], sizes.full + sizes.answer)
+    batches = [batch for batch in (first, *slices) if batch]
+    repeats = [[both[0]]] * setup.n_repeats
+    found = engine.score_sizes([*batches, *repeats], setup.response, held=held)
+    one = (whole + sum(found[: len(batches)])) / (len(both) + len(prompts))
+    return one, sum(found[len(batches) :])
 
 
 def _generating(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:

@@ -38,6 +38,7 @@ __all__ = [
     "ScoresHidden",
     "ScoringEngine",
     "ScreenedValue",
+    "SizesScores",
     "SizesTails",
     "TailSize",
     "TokenScores",
@@ -198,6 +199,18 @@ class GatesGradients(Protocol):
         continuation: str,
         targets: Sequence[Target],
     ) -> list[GateScores]: ...
+
+
+@runtime_checkable
+class SizesScores(Protocol):
+    """Tokens that scoring batches of prompts, one after the other, forwards, with ``held`` in the cache at first.
+
+    Asked before it is done; forwards nothing.
+    """
+
+    def score_sizes(
+        self, batches: Sequence[Sequence[Prompt]], continuation: str, *, held: Prompt | None = None
+    ) -> list[int]: ...
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ boilerplate in each of its documents, and answered by the measuring model; only 
 words stand in the answer, and no longer do when their source is deleted. One file per context, so a run can be stopped
 and resumed, and one with more masks adds to what is there.
 
-usage: python benchmarks/truth.py [--contexts 60] [--masks 352] [--first 0] [--engine SPEC] [--out FOLDER]
+usage: python benchmarks/truth.py [--contexts 60] [--masks 320] [--first 100] [--engine SPEC] [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -202,8 +202,10 @@ def main() -> None:
     """Measure, and say of each context how long it took and how far hiding and deleting agree."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--contexts", type=int, default=60)
-    parser.add_argument("--masks", type=int, default=352)
-    parser.add_argument("--first", type=int, default=0, help="number of the first context")
+    parser.add_argument("--masks", type=int, default=320)
+    parser.add_argument(
+        "--first", type=int, default=100, help="number of the first context; below 100 constants were set"
+    )
     parser.add_argument("--engine", default=None)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()

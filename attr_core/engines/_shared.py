@@ -78,6 +78,21 @@ def share(rows: Sequence[Row], held: Row, terms: Terms, *, is_wanted: bool = Tru
     return other if other.shared and other_cost <= (1 - LEAST_SAVED) * cost else best
 
 
+def forwarded(batches: Sequence[Sequence[Row]], terms: Terms, *, held: Row = ()) -> list[int]:
+    """Tokens that go through the model for each batch of rows, one after the other, with ``held`` held at first."""
+    is_wanted, found = bool(held), []
+    for rows in batches:
+        whole = sum(len(row) + terms.n_continuation for row in rows)
+        sharing = share(rows, held, terms, is_wanted=is_wanted) if held or len(rows) > 1 else Sharing()
+        is_wanted = bool(sharing.shared)
+        n_new = 0
+        if sharing.hold is not None:
+            n_new = len(rows[sharing.hold]) - 1 - n_alike(held, rows[sharing.hold][:-1])
+            held = rows[sharing.hold][:-1]
+        found.append(whole - sum(sharing.shared.values()) + n_new)
+    return found
+
+
 def _most_alike(rows: Sequence[Row], alike_held: Sequence[int], held: Row) -> tuple[int, list[int]] | None:
     """The row whose holding saves most against forwarding each row whole, and how many tokens each shares with it."""
 

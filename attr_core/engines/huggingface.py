@@ -20,6 +20,7 @@ from attr_core.engines._failures import translated
 from attr_core.engines._layout import Layout, lay_out
 from attr_core.engines._local_model import LocalModel
 from attr_core.engines._quiet import quiet
+from attr_core.engines._shared import Terms, forwarded, is_position_fixed, share
 from attr_core.engines.batches import check_sampling, cut
 from attr_core.errors import ConfigurationError, ContextTooLongError, InputError, SegmentationError
 from attr_core.protocols import Capability, Completion, GateScores, Price, Rendering, Sampling, TailSize, TokenScores
@@ -214,6 +215,19 @@ class HuggingFaceEngine:
                     found |= {n: (row, lengths[n]) for n, row in zip(batch, logprobs, strict=True)}
         return [TokenScores(logprobs, offsets, n) for logprobs, n in map(found.__getitem__, range(len(rows)))]
 
+    def score_sizes(
+        self, batches: Sequence[Sequence[Prompt]], continuation: str, *, held: Prompt | None = None
+    ) -> list[int]:
+        """Tokens that :meth:`score` would forward for each batch, one after the other, with a prompt held at first.
+
+        Forwards nothing.
+        """
+        with self._lock:
+            ids, _ = self._model.tokens.encode_continuation(continuation)
+            rows = [[self._model.encode(prompt)[1] for prompt in prompts] for prompts in batches]
+            before = () if held is None else self._model.encode(held)[1][:-1]
+            return forwarded(rows, self._terms(len(ids)), held=before)
+
     def score_hidden(
         self, prompt: Prompt, segments: Sequence[Segment], masks: MaskArray, continuation: str
     ) -> list[TokenScores]:
@@ -350,31 +364,30 @@ class HuggingFaceEngine:
     ) -> dict[int, tuple[FloatArray, int]]:
         """Log-probabilities and tokens forwarded of the rows that are cheaper behind a beginning forwarded once."""
         from attr_core.engines._rests import score_rests
-        from attr_core.engines._shared import Terms, share
 
-        n_read, forward = len(continuation), self._model.forward
         held = vars(self).get("_prefix")  # not made where nothing is shared: not every model can
         if held is None and len(rows) == 1:
             return {}
-        terms = Terms(
-            n_read,
-            max_tokens=self._packed,
-            # On one core a pass of SmolLM2-135M was seen to cost 80 ms, and 2.3 ms for each token.
-            pass_tokens=self._packed // 16,
-            padded=lambda lengths: self._batches(lengths, forward.rows_at_once(n_read)),
-            fits=lambda n_tokens, n_rows, n_held: (
-                self._is_exact_on_cache and self._prefix.fits(1, n_tokens, n_held, n_read=n_read * n_rows)
-            ),
-        )
+        terms = self._terms(len(continuation))
         sharing = share(rows, held.held, terms, is_wanted=held.is_wanted) if held else share(rows, (), terms)
         if held is not None:
             held.is_wanted = bool(sharing.shared)
         return score_rests(self._prefix, rows, continuation, sharing) if sharing.shared else {}
 
+    def _terms(self, n_read: int) -> Terms:
+        return Terms(
+            n_read,
+            max_tokens=self._packed,
+            # On one core a pass of SmolLM2-135M was seen to cost 80 ms, and 2.3 ms for each token.
+            pass_tokens=self._packed // 16,
+            padded=lambda lengths: self._batches(lengths, self._model.forward.rows_at_once(n_read)),
+            fits=lambda n_tokens, n_rows, n_held: (
+                self._is_exact_on_cache and self._prefix.fits(1, n_tokens, n_held, n_read=n_read * n_rows)
+            ),
+        )
+
     @cached_property
     def _is_exact_on_cache(self) -> bool:
-        from attr_core.engines._shared import is_position_fixed
-
         return Capability.SCORE_HIDDEN in self.capabilities and is_position_fixed(self._model.config)
 
     def _generate(self, batch: list[int], rows: Sequence[list[int]], sampling: Sampling) -> dict[int, Completion]:

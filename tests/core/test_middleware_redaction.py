@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from attr_core._redact import masked
 from attr_core.errors import ConfigurationError
 from attr_core.middleware import flush_logging, log_call, with_logging
 from attr_core.store import Store
@@ -192,3 +193,14 @@ def test_a_redactor_that_cannot_be_called_is_refused_when_wrapping(store):
         with_logging(print, redact=re.compile("x"))
     with pytest.raises(ConfigurationError, match="redact="):
         log_call([], "x", store=store, redact="x")
+
+
+def test_what_an_address_holds_of_secrets_is_blanked_however_it_is_written() -> None:
+    address = "https://someone:long-password@host/v1?api_key=top%20secret%20value&v=2"
+    told = (
+        "no /v1?api_key=top%20secret%20value for top secret value (Basic c29tZW9uZTpsb25nLXBhc3N3b3Jk, long-password)"
+    )
+    shown = masked(told, {"api_base": address})
+    for secret in ("top", "c29tZW9uZTpsb25nLXBhc3N3b3Jk", "long-password"):
+        assert secret not in shown
+    assert "/v1?api_key=" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from attr_core._setup import Options
 from attr_core.api import attribute, plan
 from attr_core.errors import BudgetExceededError, MissingCapabilityError
-from attr_core.estimators import Banzhaf, DebiasedLasso, LeaveOneOut, PathGradients, Screened
+from attr_core.estimators import Banzhaf, ContextCite, DebiasedLasso, LeaveOneOut, PathGradients, Screened
 from attr_core.planning import settle
 from attr_core.pricing import gate_calls
 from attr_core.results import Budget, Plan
@@ -198,3 +199,22 @@ def test_a_real_run_is_within_the_most_and_within_twice_of_what_is_expected(smal
     assert spent.calls <= planned.maximum.calls
     assert spent.tokens_in <= planned.maximum.tokens_in
     within_a_factor(planned, spent.calls, spent.tokens_in, factor=2.0)
+
+
+@pytest.mark.parametrize("algorithm", ["likelihood", "reference"])
+def test_path_gradients_stay_within_what_was_announced(tiny: Any, algorithm: str) -> None:
+    recorded = replace(trace(), reference="The fair opened in 1937.")
+    announced = plan(recorded, engine=tiny, algorithm=algorithm, estimator="path-gradients")
+    found = attribute(recorded, engine=tiny, algorithm=algorithm, estimator="path-gradients", db=":memory:")
+    assert found.cost.calls <= announced.maximum.calls
+    assert found.cost.tokens_in + found.cost.tokens_out <= announced.maximum.tokens_in + announced.maximum.tokens_out
+
+
+@pytest.mark.parametrize("estimator", [LeaveOneOut(), DebiasedLasso(), ContextCite()])
+def test_fixed_designs_land_near_what_was_expected_though_prompts_share_their_beginnings(
+    tiny: Any, estimator: Any
+) -> None:
+    announced = plan(trace(), engine=tiny, estimator=estimator, regenerations=False)
+    found = attribute(trace(), engine=tiny, estimator=estimator, regenerations=False, db=":memory:")
+    assert found.cost.calls == pytest.approx(announced.calls, rel=0.2)
+    assert found.cost.tokens_in == pytest.approx(announced.tokens, rel=0.2)
