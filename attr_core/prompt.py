@@ -80,8 +80,11 @@ def most_tokens(engine: object, prompt: Prompt) -> int:
     """Tokens of the rendered prompt; where the engine cannot render, more than any tokenizer makes: bytes and a few."""
     if (rendered := _rendered_tokens(engine, prompt)) is not None:
         return rendered
-    sent = json.dumps([prompt.to_chat(), list(prompt.tools)], ensure_ascii=False, default=_plain)
-    return len(sent.encode("utf-8", "replace")) + 16 * len(prompt.messages)
+    extra = [dict(tool) for tool in prompt.tools]
+    extra += [sent for sent in prompt.to_chat() if set(sent) - {"role", "content"}]  # calls, their ids, names
+    told = json.dumps(extra, ensure_ascii=False, default=_plain) if extra else ""
+    texts = [told, *(message.content for message in prompt.messages)]
+    return sum(len(text.encode("utf-8", "replace")) for text in texts) + 16 * len(prompt.messages)
 
 
 def _plain(value: Any) -> Any:

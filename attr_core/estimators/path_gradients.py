@@ -17,9 +17,6 @@ __all__ = ["GATES", "PathGradients", "equal_gates", "path_effects"]
 GATES = (0.5, 0.06, 0.015)
 """Points of the path: the answer of small models starts to fall where a segment's attention is cut to a tenth."""
 
-RESOLVED = 0.1
-"""Smallest effect that is told, over the largest on its target: below it the order was noise on seven contexts."""
-
 
 @dataclass(frozen=True, slots=True)
 class PathGradients:
@@ -28,10 +25,9 @@ class PathGradients:
     A gate on a segment scales the attention weight that its cached tokens receive from the question and the response.
     With all gates equal, the value falls from that of the full context to that of none; a segment's effect is the
     integral of the derivative by its own gate along that path, by the trapezoid rule over ``gates``. Effects are in the
-    value's unit, positive when the segment supports the target; for a linear game they are its weights, of which those
-    below a tenth of the largest read 0. Nothing is deleted and nothing sampled, so there is no interval and verdicts
-    stay ``undetermined``: it ranks. Cost: the prompt once, and for each gate one forward pass of the tail and one
-    backward pass per target (two forward ones each).
+    value's unit, positive when the segment supports the target; for a linear game they are its weights. Nothing is
+    deleted and nothing sampled: there is no interval, so verdicts stay ``undetermined``: it ranks. Cost: the prompt
+    once, and for each gate one forward pass of the tail and one backward pass per target (two forward ones each).
 
     Parameters
     ----------
@@ -83,8 +79,6 @@ class PathGradients:
         check_whole_fits(value, by=self.name)
         gradients = screen.gradients(equal_gates(self.gates, value.n_segments))
         effects = path_effects(gradients, self.gates)
-        largest = np.abs(effects).max(axis=1, keepdims=True, initial=0.0)
-        effects[np.abs(effects) < RESOLVED * largest] = 0.0
         unsampled = np.full_like(effects, np.nan)
         return Estimate(
             effects=effects,

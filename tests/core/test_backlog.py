@@ -201,7 +201,10 @@ def test_an_engine_named_here_that_cannot_be_loaded_is_an_error_one_recorded_fai
     with Backlog(store) as backlog:
         outcomes = list(backlog.work_off())
     assert {(outcome.state, outcome.reason) for outcome in outcomes} == {
-        ("failed", "engine 'mystery:recorded' has no known prefix; write hf:MODEL")
+        (
+            "failed",
+            "engine 'mystery:recorded' has no known prefix; write hf:MODEL, litellm:MODEL, server:URL#MODEL, st:MODEL",
+        )
     }
 
 
@@ -253,13 +256,13 @@ def test_a_stop_is_heeded_after_a_slice_which_is_kept(store: Store) -> None:
     with Backlog(store, engine=engine) as backlog:
         [outcome] = backlog.work_off(stop=stop)
         assert outcome.state == "stopped"
-        assert (outcome.cost.calls, engine.inner.calls) == (32, 32)
+        assert (outcome.cost.calls, engine.inner.calls) == (34, 34)  # both ends, and two slices
         assert list(backlog.work_off(stop=stop)) == []
         with Cache(store.path) as cache:
-            assert cache.stats().n_entries == 32
+            assert cache.stats().n_entries == 34
         [again] = backlog.work_off()
-    assert (again.trace_id, again.state, again.cost.cache_hits) == (trace.id, "done", 32)
-    assert engine.inner.calls == 32 + again.cost.calls
+    assert (again.trace_id, again.state, again.cost.cache_hits) == (trace.id, "done", 34)
+    assert engine.inner.calls == 34 + again.cost.calls
 
 
 def test_progress_is_told_of_the_trace_under_way(store: Store) -> None:

@@ -21,7 +21,7 @@ from attr_core import cli, engines
 from attr_core.cache import Cache
 from attr_core.cli import _worker
 from attr_core.errors import EngineError
-from attr_core.protocols import TokenScores
+from attr_core.protocols import Price, TokenScores
 from attr_core.sampling import is_sampled
 from attr_core.store import Store
 from attr_core.testing import AdditiveEngine
@@ -36,6 +36,7 @@ class Scoring:
     """Scores as it should, after whatever the test wants to happen first with what it is sent."""
 
     spec, max_context = "hf:known", None
+    price = Price(0.0, 0.0)
 
     def __init__(self) -> None:
         self.inner = AdditiveEngine({"1911": {FACT: 9.0}}, bias=-5.0)
@@ -294,18 +295,18 @@ def test_a_signal_is_heeded_after_the_slice_which_is_kept(
     capsys: pytest.CaptureFixture[str], engine: Scoring, number: signal.Signals
 ) -> None:
     large_trace()
-    engine.first = lambda prompts: os.kill(os.getpid(), number) if engine.inner.calls == 16 else None
+    engine.first = lambda prompts: os.kill(os.getpid(), number) if engine.inner.calls == 18 else None
     code, out, err = run(capsys, *ONCE)
-    assert (code, engine.inner.calls) == (130, 32)
+    assert (code, engine.inner.calls) == (130, 34)  # both ends, and two slices
     assert "stopping after the measurements under way" in err
     assert "interrupted; what was measured is kept" in err
     assert "stopped: 1 trace" in out
     with Cache() as cache:
-        assert cache.stats().n_entries == 32
+        assert cache.stats().n_entries == 34
     engine.first = lambda prompts: None
     code, out, _ = run(capsys, *ONCE)
     assert code == 0
-    assert "32 measurements from the cache" in out
+    assert "34 measurements from the cache" in out
 
 
 def test_a_second_signal_is_heeded_at_once(capsys: pytest.CaptureFixture[str], engine: Scoring) -> None:

@@ -110,7 +110,8 @@ def test_an_engine_that_fails_is_named_with_exit_code_2(capsys, monkeypatch, fai
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"), [("gpt-4", "no known prefix"), ("hf:", "no known prefix"), ("hf:/nowhere", "/nowhere")]
+    ("spec", "message"),
+    [("gpt-4", "no known prefix"), ("hf:", "names no model"), ("hf:/nowhere", "/nowhere")],
 )
 def test_an_engine_that_cannot_be_is_named(capsys, spec, message):
     code, out, _ = run(capsys, "--engine", spec)
