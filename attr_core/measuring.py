@@ -101,12 +101,12 @@ def _partial(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution 
     if setup.estimator.fidelity == "hidden":
         return None
     known, smaller = metered.only_known(), replace(setup, totals=(), n_repeats=0, n_regenerations=0)
-    subject = _subject(smaller, known)
-    if isinstance(setup.metric, str) and setup.embedder is not None and is_free(setup.embedder):
-        subject = replace(subject, metric=metric_named(setup.metric, metered.alongside(setup.embedder)))
-    value = setup.algorithm.value(known, subject)
-    value = value.with_targets(generated_targets(smaller) if setup.expected is None else ())
     try:
+        subject = _subject(smaller, known)
+        if isinstance(setup.metric, str) and setup.embedder is not None and is_free(setup.embedder):
+            subject = replace(subject, metric=metric_named(setup.metric, metered.alongside(setup.embedder)))
+        value = setup.algorithm.value(known, subject)
+        value = value.with_targets(generated_targets(smaller) if setup.expected is None else ())
         asked = np.concatenate([_ends(len(setup.columns)), setup.estimator.ablations(value, seed=seed)])
         masks = asked[np.sort(np.unique(asked, axis=0, return_index=True)[1])]
         measured = masks[[_is_measured(value, mask) for mask in masks]]
@@ -271,6 +271,8 @@ def _noise(
     # What was screened is cheap, so the check must be: it reads the prompt without its segments again.
     is_full = setup.estimator.fidelity == "exact" and value.fits(kept[None])[0]
     prompt = ablate(setup.generation, setup.columns, kept if is_full else removed)
+    if callable(release := getattr(setup.engine, "release", None)):
+        release()  # what is held would be read again, and agree with itself
     again = [metered.score([prompt], setup.response, repeat=repeat + 1)[0] for repeat in range(setup.n_repeats)]
     differences = np.abs(value.read(again) - (full if is_full else closed_book))
     largest = float(np.nanmax(differences)) if np.isfinite(differences).any() else float("nan")

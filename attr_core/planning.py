@@ -115,7 +115,7 @@ def settle(trace: Trace, options: Options) -> Setup:
         n_repeats=_n_repeats(algorithm),
         n_regenerations=_n_regenerations(options, engine, len(chosen), len(columns)),
         notes=(
-            *_how_generated(algorithm, generation),
+            *_how_generated(algorithm, generation, sampling),
             *_notes(trace, generation, engine, n_values=len(values), scored=metric is None),
             *([too_long] if too_long else []),
         ),
@@ -177,14 +177,16 @@ def _sampling(algorithm: Algorithm, generation: Generation, response: str, engin
     return replace(found, temperature=algorithm.temperature) if isinstance(algorithm, SimilarityAlgorithm) else found
 
 
-def _how_generated(algorithm: Algorithm, generation: Generation) -> list[str]:
-    """What to say where answers are generated otherwise than the recorded one."""
+def _how_generated(algorithm: Algorithm, generation: Generation, sampling: Sampling) -> list[str]:
+    """How answers are generated, where they are, and that the recorded one was not."""
+    if not isinstance(algorithm, SimilarityAlgorithm):
+        return []
     recorded = generation.parameters.get("temperature")
-    if not isinstance(algorithm, SimilarityAlgorithm) or not isinstance(recorded, int | float):
-        return []
-    if recorded == algorithm.temperature:
-        return []
-    return [f"answers are generated at temperature {algorithm.temperature:g}; the recorded one was at {recorded:g}"]
+    differs = isinstance(recorded, int | float) and recorded != sampling.temperature
+    other = f"; the recorded one was at {recorded:g}" if differs else ""
+    return [
+        f"answers are generated at temperature {sampling.temperature:g}, of {sampling.max_tokens} tokens at most{other}"
+    ]
 
 
 def _n_repeats(algorithm: Algorithm) -> int:

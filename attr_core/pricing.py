@@ -43,7 +43,7 @@ LIKELY_DELETED = 8
 N_REPEATS_GENERATED = 5
 """Times that the unchanged prompt is answered again where answers are compared, for the noise floor."""
 
-_COPIED = re.compile(r"[\w./:@+-]+")  # what may stand in a command that somebody copies
+_COPIED = re.compile(r"\w[\w./:@+-]*")  # what may stand in a command that somebody copies
 
 MOST_ROUNDS = 3
 """Of a hierarchy that screens: a small screen and a whole one take up its masks, so it has two."""
@@ -132,7 +132,7 @@ def on_the_model_itself(setup: Setup) -> str | None:
         return None
     if (price := token_price(model)) is None:
         return None
-    elsewhere = replace(setup, algorithm=SimilarityAlgorithm(), metric="overlap", screen=None, totals=())
+    elsewhere = replace(setup, algorithm=SimilarityAlgorithm(), metric="overlap", embedder=None, screen=None, totals=())
     elsewhere = replace(elsewhere, estimator=default_estimator(len(setup.columns)), n_repeats=N_REPEATS_GENERATED)
     steps = plan_of(elsewhere).steps
     usd = sum((step.tokens - step.tokens_out) * price.token_in + step.tokens_out * price.token_out for step in steps)
@@ -191,21 +191,18 @@ def _ablating(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
     masks = _expected_masks(setup.estimator, len(setup.columns)) * setup.n_continuations
     calls = setup.estimator.n_masks(len(setup.columns)) + most_gate_calls(setup, setup.estimator)
     each = _cost(setup.engine, 1, 1).usd
-    one, again = _tokens_scored(setup, sizes)
     steps = [
-        _read(each, "ablations scored", masks, round(masks * one)),
-        _read(each, "the same prompt scored again", setup.n_repeats, again),
+        _read(each, "ablations scored", masks, round(masks * _tokens_an_ablation(setup, sizes))),
+        _step(setup, "the same prompt scored again", setup.n_repeats, sizes.full + sizes.answer),
     ]
     most = calls * setup.n_continuations + setup.n_repeats
     return steps, _cost(setup.engine, most, sizes.most_full + sizes.answer)
 
 
-def _tokens_scored(setup: Setup, sizes: _Sizes) -> tuple[float, int]:
-    """Of one of the design's subsets, and of the full prompt again; in the slices they are sent in, so that what an
-    engine does not forward again is left out.
-    """
+def _tokens_an_ablation(setup: Setup, sizes: _Sizes) -> float:
+    """Of the design's own subsets, in the slices they are sent in, where the engine shares what they begin with."""
     if not isinstance(setup.engine, SizesScores) or not isinstance(setup.estimator, _FIXED):
-        return sizes.ablated, setup.n_repeats * (sizes.full + sizes.answer)
+        return sizes.ablated
     engine: Any = setup.engine
     subject = Subject(setup.generation, setup.columns, setup.response, setup.claims, expected=setup.expected)
     value = setup.algorithm.value(engine, subject)
@@ -221,10 +218,8 @@ def _tokens_scored(setup: Setup, sizes: _Sizes) -> tuple[float, int]:
     # All kept is then read off its own cache, which the others begin with.
     first, whole = (both, 0) if held is None else (both[1:], sizes.full + sizes.answer)
     batches = [batch for batch in (first, *slices) if batch]
-    repeats = [[both[0]]] * setup.n_repeats
-    found = engine.score_sizes([*batches, *repeats], setup.response, held=held)
-    one = (whole + sum(found[: len(batches)])) / (len(both) + len(prompts))
-    return one, sum(found[len(batches) :])
+    tokens = whole + sum(engine.score_sizes(batches, setup.response, held=held))
+    return float(tokens / (len(both) + len(prompts)))
 
 
 def _generating(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:

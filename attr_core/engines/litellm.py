@@ -170,6 +170,8 @@ class LiteLLMEngine:
             for setting in _SETTINGS
             if self._generates and (setting in self._keep or setting not in route.takes)
         ]
+        told = without_secrets({key: one for key, one in self._parameters.items() if not _is_connection(key)})
+        found += [f"the model is called with {key}={one!r}" for key, one in sorted(told.items())]
         if route.refuses_empty:
             found.append(f"{route.provider} takes no empty message; one that is, is sent as {_PLACEHOLDER!r}")
         return tuple(found)
