@@ -720,3 +720,9 @@ def test_the_example_on_nvidias_models_runs_against_a_local_server(endpoint, sma
     assert "nvidia_nim/meta/llama-3.1-8b-instruct answered" in printed
     kinds = [request["input_type"] for request in endpoint.requests if "input" in request]
     assert kinds == ["passage", "query"]
+
+
+def test_what_a_model_is_called_with_is_told_without_keys_and_addresses():
+    engine = LiteLLMEngine("openai/m", api_key=KEY, api_base="http://127.0.0.1:9/v1", top_p=0.5)
+    assert "the model is called with top_p=0.5" in engine.notes
+    assert not any(KEY in note or "127.0.0.1" in note for note in engine.notes)

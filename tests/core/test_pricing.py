@@ -218,3 +218,17 @@ def test_fixed_designs_land_near_what_was_expected_though_prompts_share_their_be
     found = attribute(trace(), engine=tiny, estimator=estimator, regenerations=False, db=":memory:")
     assert found.cost.calls == pytest.approx(announced.calls, rel=0.2)
     assert found.cost.tokens_in == pytest.approx(announced.tokens, rel=0.2)
+
+
+def test_the_noise_check_forwards_the_prompt_anew(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    forwarded, plain = [], type(tiny).score
+
+    def score(self: Any, prompts: Any, continuation: str) -> Any:
+        found = plain(self, prompts, continuation)
+        forwarded.append([one.tokens_in for one in found])
+        return found
+
+    monkeypatch.setattr(type(tiny), "score", score)
+    full = len(tiny.render(trace(4).target_generation.prompt).token_ids)
+    attribute(trace(4), engine=tiny, estimator=Banzhaf(), regenerations=False, db=":memory:")
+    assert forwarded[-2][0] > full

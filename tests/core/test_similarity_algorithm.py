@@ -385,3 +385,10 @@ def test_a_hostile_trace_id_stands_in_no_command(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("attr_core.planning.load_engine", lambda spec: ScriptedEngine() if spec is None else spec)
     hostile = replace(trace(model="gpt-4o-mini"), id="x; rm -rf ~")
     assert not any("attrkit inspect" in note for note in plan(hostile).notes)
+
+
+def test_how_answers_were_generated_is_said_and_where_the_recorded_one_was_made_otherwise() -> None:
+    warm = replace(trace().target_generation, parameters={"temperature": 1.0})
+    recorded = replace(trace(), generations=(warm,))
+    found = attribute(recorded, engine=Generates(), algorithm=OVERLAP, db=":memory:")
+    assert any("at temperature 0, of 32 tokens at most; the recorded one was at 1" in one for one in found.warnings)
