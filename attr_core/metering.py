@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attr_core._account import UNPRICED, Account
+from attr_core._places import check_columns, hidden_places, places
 from attr_core._sanity import in_completions, in_gates, in_scores, in_vectors, is_count, rows
 from attr_core.cache import Cache, cache_key
 from attr_core.capabilities import is_free, offered, price_of, require
-from attr_core.errors import BudgetExceededError, EngineError, SegmentationError
+from attr_core.errors import BudgetExceededError, EngineError
 from attr_core.prompt import most_tokens
 from attr_core.protocols import (
     Capability,
@@ -188,13 +189,13 @@ class MeteredEngine:
     ) -> list[TokenScores]:
         """As :class:`~attr_core.protocols.ScoresHidden`; a mask is a call."""
         require(self.engine, {Capability.SCORE_HIDDEN}, by="scoring with hidden segments")
-        _check_columns(masks, segments)
+        check_columns(masks, segments)
         engine: Any = self.engine
         return self._measure(
             list(masks),
             [
                 cache_key("score_hidden", self.fingerprint, prompt, continuation=continuation, detail=detail)
-                for detail in _hidden_places(segments, masks)
+                for detail in hidden_places(segments, masks)
             ],
             look_up=self._cache.get_scores,
             keep=self._cache.put_scores,
@@ -214,10 +215,10 @@ class MeteredEngine:
     ) -> list[GateScores]:
         """As :class:`~attr_core.protocols.GatesGradients`; a row of gates is a call, and two more for each target."""
         require(self.engine, {Capability.GATE_GRADIENTS}, by="differentiating by gates")
-        _check_columns(gates, segments)
-        places = [_places(segment) for segment in segments]
+        check_columns(gates, segments)
+        where = [places(segment) for segment in segments]
         spans = [(target.start, target.end) for target in targets]
-        details = [{"segments": places, "targets": spans, "gates": row} for row in gates.tolist()]
+        details = [{"segments": where, "targets": spans, "gates": row} for row in gates.tolist()]
         engine: Any = self.engine
         n_passes = 1 + 2 * len(targets)
         return self._measure(
@@ -390,20 +391,3 @@ def _length(sent: Prompt | NDArray[Any] | str) -> int:
     if isinstance(sent, str):
         return len(sent)
     return sum(len(message.content) for message in sent.messages) if isinstance(sent, Prompt) else 0
-
-
-def _check_columns(rows: NDArray[Any], segments: Sequence[Segment]) -> None:
-    if rows.ndim != 2 or rows.shape[1] != len(segments):
-        raise SegmentationError(f"masks or gates of shape {rows.shape} do not fit {len(segments)} segments")
-
-
-def _hidden_places(segments: Sequence[Segment], masks: MaskArray) -> list[dict[str, Any]]:
-    """What each mask hides, and where the tail begins: all that decides the scores, however the rest is cut."""
-    places = [_places(segment) for segment in segments]
-    last = max(((message, end) for spans in places for message, _, end in spans), default=None)
-    hidden = [{place for n in np.flatnonzero(~mask) for place in places[n]} for mask in masks]
-    return [{"hidden": sorted(one), "last": last} for one in hidden]
-
-
-def _places(segment: Segment) -> list[tuple[int, int, int]]:
-    return [(location.message, location.start, location.end) for location in segment.locations]

@@ -261,7 +261,7 @@ def _show_plans(plans: list[Any], json_: bool) -> None:
     """The run's, and the placebo check's if there is one."""
     from dataclasses import asdict
 
-    from attr_core.reports.terminal import render_plan
+    from attr_core.reports.costs import render_plan
 
     run, *others = plans
     if json_:

@@ -31,10 +31,11 @@ from attr_core.reports._words import (
     value_name,
     visible,
 )
-from attr_core.results import Cost, PlaceboCheck, Plan, Verdict
+from attr_core.reports.costs import render_cost
+from attr_core.results import PlaceboCheck, Verdict
 from attr_core.types import Claim, TargetKind, Trace
 
-__all__ = ["render_attribution", "render_cost", "render_placebos", "render_plan", "visible"]
+__all__ = ["render_attribution", "render_placebos", "visible"]
 
 _FOR = frozenset({Verdict.DRIVES.value, Verdict.HELPFUL.value})
 _AGAINST = frozenset({Verdict.OPPOSES.value, Verdict.HARMFUL.value})
@@ -107,27 +108,6 @@ def render_placebos(check: PlaceboCheck) -> RenderableType:
         Text(f"cost: {render_cost(check.cost)}", style="dim"),
     ]
     return Group(*lines)
-
-
-def render_plan(plan: Plan) -> RenderableType:
-    """What a run will do and cost."""
-    lines = [Text(f"{plan.method} on {visible(plan.engine)}")]
-    lines += [Text(f"  {step.name}: {step.calls:,} calls, about {step.tokens:,} tokens") for step in plan.steps]
-    most = plan.maximum
-    lines.append(Text(f"  expected: {_spending(plan.calls, plan.tokens, plan.usd)}"))
-    lines.append(Text(f"  at most:  {_spending(most.calls, most.tokens_in + most.tokens_out, most.usd)}"))
-    lines.append(Text("  (were nothing in the cache: what was measured before is not measured again)", style="dim"))
-    lines += [Text(f"  {visible(note)}") for note in plan.notes]
-    return Group(*lines)
-
-
-def render_cost(cost: Cost) -> str:
-    """One line: calls, cache hits, tokens, money, time."""
-    money = "" if cost.usd == 0 else f", USD {_money(cost.usd)}"
-    return (
-        f"{cost.calls:,} model calls, {cost.cache_hits:,} from the cache, "
-        f"{cost.tokens_in + cost.tokens_out:,} tokens{money}, {cost.seconds:.1f} s"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,14 +371,6 @@ def _percent(log_odds: float) -> str:
     if share < 0.1:
         return "<0.1 %"
     return ">99.9 %" if share > 99.9 else f"{share:.1f} %"
-
-
-def _spending(calls: int, tokens: int, usd: float) -> str:
-    return f"{calls:,} calls, {tokens:,} tokens, USD {_money(usd)}"
-
-
-def _money(usd: float) -> str:
-    return "price unknown" if math.isnan(usd) else f"{usd:.4f}"
 
 
 def _headed(heading: str, text: str | Text) -> Table:
