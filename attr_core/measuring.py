@@ -22,7 +22,7 @@ from attr_core.interventions import regenerate, sampling_like
 from attr_core.metering import MeteredEngine
 from attr_core.metrics import Metric, metric_named, token_overlap
 from attr_core.prompt import ablate
-from attr_core.protocols import Sampling
+from attr_core.protocols import HoldsPrompts, Sampling
 from attr_core.results import Estimate, FloatArray, MaskArray, Regeneration, Verdict
 from attr_core.types import Claim, Target, TargetKind
 from attr_core.values import ReferenceContrast, ResponseLogOdds, ResponseSimilarity
@@ -271,8 +271,8 @@ def _noise(
     # What was screened is cheap, so the check must be: it reads the prompt without its segments again.
     is_full = setup.estimator.fidelity == "exact" and value.fits(kept[None])[0]
     prompt = ablate(setup.generation, setup.columns, kept if is_full else removed)
-    if callable(release := getattr(setup.engine, "release", None)):
-        release()  # what is held would be read again, and agree with itself
+    if isinstance(setup.engine, HoldsPrompts):
+        setup.engine.release()  # what is held would be read again, and agree with itself
     again = [metered.score([prompt], setup.response, repeat=repeat + 1)[0] for repeat in range(setup.n_repeats)]
     differences = np.abs(value.read(again) - (full if is_full else closed_book))
     largest = float(np.nanmax(differences)) if np.isfinite(differences).any() else float("nan")

@@ -20,6 +20,7 @@ from attr_core.capabilities import is_free, offered, price_of, require
 from attr_core.errors import BudgetExceededError, EngineError
 from attr_core.prompt import most_tokens
 from attr_core.protocols import (
+    BoundsAnswers,
     Capability,
     Completion,
     CountsTokens,
@@ -30,6 +31,7 @@ from attr_core.protocols import (
     Rendering,
     Renders,
     Sampling,
+    SendsTogether,
     SizesTails,
     TailSize,
     TokenScores,
@@ -163,13 +165,13 @@ class MeteredEngine:
     ) -> list[Completion]:
         """As :class:`~attr_core.protocols.Generates`; ``repeat`` numbers further samples of the same prompt."""
         require(self.engine, {Capability.GENERATE}, by="generating")
+        engine: Any = self.engine
         caps = (self._budget.tokens, self._budget.usd)
-        if caps != (None, None) and not getattr(self.engine, "bounds_answers", True):
+        if caps != (None, None) and isinstance(engine, BoundsAnswers) and not engine.bounds_answers:
             raise BudgetExceededError(
                 f"{self.spec} is not told how long an answer may be, so no budget of tokens or usd can hold; cap calls"
             )
         keys = [cache_key("generate", self.fingerprint, p, sampling=sampling, repeat=repeat) for p in prompts]
-        engine: Any = self.engine
         return self._measure(
             prompts,
             keys,
@@ -300,7 +302,8 @@ class MeteredEngine:
             raise EngineError(f"{len(order)} of these prompts were not measured by {self.spec}")
         self._account.check_calls(calls * len(order))
         # Where requests overlap, a slice waits for its slowest one, so it is made of several rounds of them.
-        first, size = 0, max(SLICE, ROUNDS * int(getattr(self.engine, "concurrency", 0)))
+        together = self.engine.concurrency if isinstance(self.engine, SendsTogether) else 0
+        first, size = 0, max(SLICE, ROUNDS * together)
         while first < len(order):
             batch = order[first : first + size]
             now = [unknown[key] for key in batch]

@@ -30,7 +30,7 @@ from attr_core.metrics import METRICS, Metric, metric_named
 from attr_core.placebo import with_placebos
 from attr_core.pricing import N_REPEATS_GENERATED, on_the_model_itself
 from attr_core.prompt import ablate, candidates, count_text, count_tokens
-from attr_core.protocols import Capability, Engine, Renders, Sampling
+from attr_core.protocols import Capability, Engine, HasNotes, Renders, Sampling
 from attr_core.segmenter import documents_before, partly_located, segment_trace, unlocated
 from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target, TargetKind, Trace
 from attr_core.values import SCREENS
@@ -288,7 +288,7 @@ def _notes(trace: Trace, generation: Generation, engine: Engine, *, n_values: in
         notes += engine.render(generation.prompt).notes if isinstance(engine, Renders) else ()
     if generation.tool_calls and scored:
         notes.append("tool calls were scored as JSON text, not in the call syntax of the model that wrote them")
-    notes += getattr(engine, "notes", ())
+    notes += engine.notes if isinstance(engine, HasNotes) else ()
     if n_values > MAX_VALUES and scored:
         notes.append(f"the tool calls hold {n_values} values, the first {MAX_VALUES} are targets; name others as spans")
     return notes

@@ -18,6 +18,7 @@ from attr_core.results import Estimate, FloatArray, MaskArray, Support
 from attr_core.types import Claim, Prompt, Segment, Target
 
 __all__ = [
+    "BoundsAnswers",
     "Capability",
     "Completion",
     "CountsTokens",
@@ -27,6 +28,8 @@ __all__ = [
     "GateScores",
     "GatesGradients",
     "Generates",
+    "HasNotes",
+    "HoldsPrompts",
     "Judge",
     "Price",
     "Priced",
@@ -38,6 +41,7 @@ __all__ = [
     "ScoresHidden",
     "ScoringEngine",
     "ScreenedValue",
+    "SendsTogether",
     "SizesScores",
     "SizesTails",
     "TailSize",
@@ -248,6 +252,37 @@ class Priced(Protocol):
 
     @property
     def price(self) -> Price | None: ...
+
+
+@runtime_checkable
+class BoundsAnswers(Protocol):
+    """Whether the model is told how long an answer may be; where it is not, no cap in tokens or USD can hold."""
+
+    @property
+    def bounds_answers(self) -> bool: ...
+
+
+@runtime_checkable
+class SendsTogether(Protocol):
+    """How many requests an engine has under way at a time."""
+
+    @property
+    def concurrency(self) -> int: ...
+
+
+@runtime_checkable
+class HasNotes(Protocol):
+    """What an engine does otherwise than a prompt and a sampling say, in sentences for the result."""
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
+class HoldsPrompts(Protocol):
+    """An engine that keeps what it has read of prompts, until it is told to let go."""
+
+    def release(self) -> None: ...
 
 
 @runtime_checkable

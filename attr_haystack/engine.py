@@ -133,10 +133,18 @@ class HaystackEngine:
         return frozenset({Capability.GENERATE} | (set() if self._embedder is None else {Capability.EMBED}))
 
     @property
+    def bounds_answers(self) -> bool:
+        """Whether the generator is told how many tokens an answer may have."""
+        return "max_tokens" not in self._untold
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What of a sampling the generator is not told."""
-        untold = [name for name in _SETTINGS if self._names[name] is None or "generation_kwargs" not in self._takes]
-        return tuple(f"the generator is not told {name}; its own holds" for name in untold)
+        return tuple(f"the generator is not told {name}; its own holds" for name in self._untold)
+
+    @property
+    def _untold(self) -> list[str]:
+        return [name for name in _SETTINGS if self._names[name] is None or "generation_kwargs" not in self._takes]
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling = Sampling()) -> list[Completion]:
         """One answer per prompt, up to ``max_concurrency`` at a time.

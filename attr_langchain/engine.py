@@ -123,6 +123,11 @@ class LangChainEngine:
         return frozenset({Capability.GENERATE} | (set() if self._embeddings is None else {Capability.EMBED}))
 
     @property
+    def bounds_answers(self) -> bool:
+        """Whether the model is told how many tokens an answer may have."""
+        return "max_tokens" in self._chat.places and "max_tokens" not in self._chat.keep
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What of a sampling the model does not take, and what else is not as a prompt says."""
         taken = {*self._chat.places, "stop"}

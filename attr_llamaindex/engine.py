@@ -127,6 +127,11 @@ class LlamaIndexEngine:
         return frozenset({Capability.GENERATE} | (set() if self._embed_model is None else {Capability.EMBED}))
 
     @property
+    def bounds_answers(self) -> bool:
+        """Whether the model is told how many tokens an answer may have."""
+        return "max_tokens" in places(self._llm, self._keep)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What of a sampling the model has no place for, so that its own holds."""
         taken = places(self._llm, self._keep)

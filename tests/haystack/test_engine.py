@@ -79,6 +79,8 @@ def test_a_generator_is_told_the_sampling_in_its_own_words():
     engine = HaystackEngine(generator, names={"max_tokens": "max_new_tokens", "seed": None, "stop": None})
     engine.generate(PROMPTS[:1], sampling)
     assert generator.asked[1]["kwargs"] == {"max_new_tokens": 7, "temperature": 0.5}
+    assert engine.bounds_answers
+    assert not HaystackEngine(generator, names={"max_tokens": None}).bounds_answers
     assert engine.notes == (
         "the generator is not told seed; its own holds",
         "the generator is not told stop; its own holds",

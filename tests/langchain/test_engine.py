@@ -34,6 +34,7 @@ from pydantic import Field, SecretStr
 import attr_langchain.engine
 from attr_core.capabilities import offered, probe, require
 from attr_core.errors import (
+    BudgetExceededError,
     ConfigurationError,
     ContextTooLongError,
     EngineError,
@@ -41,6 +42,7 @@ from attr_core.errors import (
 )
 from attr_core.metering import MeteredEngine
 from attr_core.protocols import Capability, Sampling
+from attr_core.results import Budget
 from attr_core.store import Store
 from attr_core.testing import ScriptedEngine
 from attr_core.types import Message, Prompt, ToolCall
@@ -263,6 +265,16 @@ def test_a_model_is_not_told_what_it_does_not_take_and_the_engine_says_so():
         "the model is not told max_tokens",
         "the model is not told seed",
     ]
+    assert not engine.bounds_answers
+
+
+def test_no_cap_in_tokens_is_promised_where_the_model_keeps_its_own_length():
+    model = Spoken(max_tokens=99)
+    with pytest.raises(BudgetExceededError, match="cap calls"):
+        MeteredEngine(LangChainEngine(model, keep=["max_tokens"]), budget=Budget(tokens=10**6)).generate(prompts("x"))
+    told = LangChainEngine(model)
+    assert told.bounds_answers
+    MeteredEngine(told, budget=Budget(tokens=10**6)).generate(prompts("x"))
 
 
 def test_a_model_whose_profile_has_no_temperature_is_not_told_one():

@@ -109,6 +109,8 @@ def test_what_is_to_be_kept_is_kept_and_said():
     engine.generate([ASK])
     assert llm.seen[0][1]["temperature"] == 0.7
     assert engine.notes == ("custom_llm is not told temperature; the model's own holds",)
+    assert engine.bounds_answers
+    assert not LlamaIndexEngine(llm, keep=["max_tokens"]).bounds_answers
 
 
 def test_an_answer_ends_where_a_stop_string_begins():
