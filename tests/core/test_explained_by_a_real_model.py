@@ -81,6 +81,7 @@ class _NarrowEngine:
 
     def score(self, prompts: Sequence[Prompt], continuation: str) -> list[TokenScores]:
         scores = self._engine.score(prompts, continuation)
-        if any(score.tokens_in > self.max_context for score in scores):
-            raise ContextTooLongError("too long")
+        for prompt, score in zip(prompts, scores, strict=True):
+            if len(self.render(prompt).token_ids) + len(score.logprobs) > self.max_context:
+                raise ContextTooLongError("too long")
         return scores
