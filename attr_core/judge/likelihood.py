@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -86,6 +87,8 @@ class LikelihoodJudge:
     >>> support.kind, support.verdicts.tolist(), support.evidence.round(6).tolist()
     ('evidence', [['entails']], [[6.0]])
     """
+
+    reads: ClassVar[bool] = False
 
     def __init__(
         self, engine: Engine, *, threshold: float = ENTAILS_FROM, surprising_below: float = SURPRISING_BELOW

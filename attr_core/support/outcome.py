@@ -1,0 +1,131 @@
+"""Whether an answer is right: what it must say, what it must not say, and whether it says nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from attr_core.protocols import Judge
+from attr_core.results import Cost, SupportVerdict
+from attr_core.support.matrix import as_segment
+from attr_core.types import Claim
+
+__all__ = ["Outcome", "Standard", "is_refusal", "outcomes"]
+
+
+class Outcome(StrEnum):
+    """What an answer amounts to.
+
+    ``right``: it states everything that is expected, and nothing that is not to be said. ``incomplete``: a part of what
+    is expected, nothing against it. ``wrong``: something against it, or nothing of it. ``refused``: it declines to
+    answer. ``changed``: no answer is expected, and it no longer says what was at issue. ``undetermined``: the judge did
+    not say.
+    """
+
+    RIGHT = "right"
+    INCOMPLETE = "incomplete"
+    WRONG = "wrong"
+    REFUSED = "refused"
+    CHANGED = "changed"
+    UNDETERMINED = "undetermined"
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """What answers are held against: claims that they must state, and, where none is known, claims at issue."""
+
+    wanted: tuple[Claim, ...] = ()
+    unwanted: tuple[Claim, ...] = ()
+    question: str | None = None
+
+
+_APOLOGY = r"(?:(?:i['’]?m|i am|we['’]re|we are)\s+)?(?:sorry|afraid)[,.!]?\s*(?:but\s+)?(?:that\s+)?"
+_OPENING = rf"^\W*(?:{_APOLOGY})?"
+_UNABLE = (
+    r"(?:i|we)\s+(?:can(?:no|['’])?t|can not|could\s*n(?:o|['’])t|(?:am|are|was|were)\s+(?:not\s+able|unable)|"
+    r"do\s*n(?:o|['’])t|did\s*n(?:o|['’])t)\s+(?:to\s+)?(?:find|answer|know|have|see|determine|say|tell|provide|help|"
+    r"assist|locate|comply)"
+)
+_ABSENT = (
+    r"(?:the|this|that|your|no|there(?:['’]s| is| are| was)?)\b[^.!?]{0,80}?"
+    r"(?:does\s*n(?:o|['’])t|do\s*n(?:o|['’])t|did\s*n(?:o|['’])t|is\s*n(?:o|['’])t|(?:is|are|was|were)\s+not|"
+    r"no(?:\s+\w+){0,2}\s+(?:information|mention|answer|data|details?))[^.!?]{0,60}"
+)
+_ABOUT = r"(?:context|documents?|passages?|sources?|text|information|question)"
+_DECLINES = re.compile(rf"{_OPENING}{_UNABLE}", re.IGNORECASE)
+_SAYS_NOTHING = re.compile(rf"{_OPENING}{_ABSENT}", re.IGNORECASE)
+_WORD_ABOUT = re.compile(rf"\b{_ABOUT}\b", re.IGNORECASE)
+_SAYS = re.compile(
+    r"\b(?:mention|contain|state|specif|includ|provid|sa(?:y|id)|giv|indicat|answer|information|details?|about)",
+    re.IGNORECASE,
+)
+_BARE = re.compile(
+    r"^\W*(?:unknown|n/?a|not (?:known|stated|specified|mentioned|given|available|found|sure)|no answer|"
+    r"i do not know|unanswerable)\W*$",
+    re.IGNORECASE,
+)
+
+
+def is_refusal(answer: str) -> bool:
+    """Whether an answer's first sentence declines to answer, by its words; English only.
+
+    "I'm sorry, I can't find that.", "The context does not mention it.", "Unknown." A sentence that denies something of
+    the matter itself ("The fair did not open in 1911.") is an answer.
+    """
+    first = re.split(r"(?<=[.!?])\s|\n", answer.strip(), maxsplit=1)[0]
+    if _DECLINES.search(first) or _BARE.search(first):
+        return True
+    return all(pattern.search(first) for pattern in (_SAYS_NOTHING, _WORD_ABOUT, _SAYS))
+
+
+def outcomes(judge: Judge, standard: Standard, texts: Sequence[str]) -> tuple[tuple[Outcome, ...], Cost]:
+    """What each of several answers to one question amounts to; all of them are judged together.
+
+    Cost: one table of ``(n_wanted + n_unwanted) * n_distinct_texts`` cells; refusals are not judged.
+
+    Returns
+    -------
+    outcomes : tuple of Outcome, length n_texts
+    cost : Cost
+
+    Raises
+    ------
+    EngineError, BudgetExceededError
+        The judge answered nothing at all.
+    """
+    asked = [text for text in dict.fromkeys(texts) if text.strip() and not is_refusal(text)]
+    rows = [*(standard.wanted or standard.unwanted)]
+    known: dict[str, Outcome] = {}
+    cost = Cost()
+    if asked and rows:
+        found = judge.judge(
+            rows, [as_segment(f"a{n}", text) for n, text in enumerate(asked)], question=standard.question
+        )
+        cost = found.cost
+        for column, text in enumerate(asked):
+            known[text] = outcome_of(found.verdicts[:, column].tolist(), is_wanted=bool(standard.wanted))
+    return tuple(_outcome(text, known) for text in texts), cost
+
+
+def outcome_of(verdicts: Sequence[str], *, is_wanted: bool) -> Outcome:
+    """Of what an answer says of each expected claim; or, without ``is_wanted``, of each claim at issue."""
+    says = {SupportVerdict(verdict) for verdict in verdicts}
+    if not is_wanted:
+        if SupportVerdict.ENTAILS in says:
+            return Outcome.WRONG
+        return Outcome.UNDETERMINED if SupportVerdict.UNDETERMINED in says or not says else Outcome.CHANGED
+    if SupportVerdict.CONTRADICTS in says:
+        return Outcome.WRONG
+    if SupportVerdict.UNDETERMINED in says or not says:
+        return Outcome.UNDETERMINED
+    if says == {SupportVerdict.ENTAILS}:
+        return Outcome.RIGHT
+    return Outcome.INCOMPLETE if SupportVerdict.ENTAILS in says else Outcome.WRONG
+
+
+def _outcome(text: str, known: dict[str, Outcome]) -> Outcome:
+    if not text.strip() or is_refusal(text):
+        return Outcome.REFUSED
+    return known.get(text, Outcome.UNDETERMINED)
