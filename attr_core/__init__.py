@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attr_core.api import attribute as attribute
+    from attr_core.api import diagnose as diagnose
     from attr_core.api import explain as explain
     from attr_core.api import plan as plan
+    from attr_core.api import prove as prove
     from attr_core.attribution import Attribution as Attribution
     from attr_core.cache import Cache as Cache
     from attr_core.engines import load_engine as load_engine
     from attr_core.errors import AttrkitError as AttrkitError
+    from attr_core.judge import load_judge as load_judge
     from attr_core.middleware import flush_logging as flush_logging
     from attr_core.middleware import log_call as log_call
     from attr_core.middleware import with_logging as with_logging
     from attr_core.results import Budget as Budget
     from attr_core.results import Cost as Cost
+    from attr_core.results import Diagnosis as Diagnosis
     from attr_core.results import Plan as Plan
     from attr_core.results import Verdict as Verdict
     from attr_core.store import Store as Store
@@ -42,6 +46,7 @@ _HOMES = {
     "Cache": "cache",
     "Claim": "types",
     "Cost": "results",
+    "Diagnosis": "results",
     "Document": "types",
     "Generation": "types",
     "Message": "types",
@@ -52,11 +57,14 @@ _HOMES = {
     "Trace": "types",
     "Verdict": "results",
     "attribute": "api",
+    "diagnose": "api",
     "explain": "api",
     "flush_logging": "middleware",
     "load_engine": "engines",
+    "load_judge": "judge",
     "log_call": "middleware",
     "plan": "api",
+    "prove": "api",
     "with_logging": "middleware",
 }
 
@@ -67,6 +75,7 @@ __all__ = [
     "Cache",
     "Claim",
     "Cost",
+    "Diagnosis",
     "Document",
     "Generation",
     "Message",
@@ -78,11 +87,14 @@ __all__ = [
     "Verdict",
     "__version__",
     "attribute",
+    "diagnose",
     "explain",
     "flush_logging",
     "load_engine",
+    "load_judge",
     "log_call",
     "plan",
+    "prove",
     "with_logging",
 ]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from attr_core.algorithms import Algorithm
 from attr_core.metrics import Metric
 from attr_core.pivots import MAX_PIVOTS
-from attr_core.protocols import Engine, Estimator, Sampling
+from attr_core.protocols import Capability, Engine, Estimator, Judge, Sampling
 from attr_core.results import Budget
 from attr_core.types import Claim, Generation, Granularity, Segment, Target, Trace
 
@@ -45,9 +45,11 @@ class Setup:
 
     ``response`` is what the model wrote, tool calls included; ``columns`` are the segments that can be removed,
     ``totals`` the claims scored on their own, ``spans`` what the caller named and ``values`` what tool calls hold.
-    ``screen`` is another engine that hides segments for this one, if any; ``expected`` the expected answer, where the
-    algorithm needs it; ``metric`` compares texts, by ``embedder`` if need be, where answers are ``generated`` under
-    ablations, as ``sampling`` says. ``n_repeats`` are measurements of one and the same prompt.
+    ``screen`` is another engine that hides segments for this one, if any; ``expected`` the answer to contrast, or to
+    hold others against, where the algorithm needs it; ``metric`` compares texts, by ``embedder`` if need be, where
+    answers are ``generated`` under ablations, as ``sampling`` says; ``judge`` gives verdicts, on what answers
+    ``question``, by ``judge_engine`` unless it has an account of its own.
+    ``n_repeats`` are measurements of one and the same prompt.
     """
 
     trace: Trace
@@ -70,16 +72,24 @@ class Setup:
     n_repeats: int
     n_regenerations: int
     notes: tuple[str, ...]
+    judge: Judge | None = None
+    judge_engine: Engine | None = None
+    question: str | None = None
 
     @property
     def generates(self) -> bool:
-        """Whether an ablation is an answer that is generated, not one that is scored."""
-        return self.metric is not None
+        """Whether an ablation is an answer that is generated."""
+        return Capability.GENERATE in self.algorithm.needs
+
+    @property
+    def scores(self) -> bool:
+        """Whether an ablation is scored; where it is not generated either, it follows from a judge's verdicts."""
+        return Capability.SCORE in self.algorithm.needs
 
     @property
     def n_continuations(self) -> int:
         """Texts that each ablation is scored on: the response, each claim with a total reading, the expected answer."""
-        return 1 + len(self.totals) + (self.expected is not None)
+        return 1 + len(self.totals) + (self.scores and self.expected is not None)
 
     @property
     def n_direct(self) -> int:

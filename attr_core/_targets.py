@@ -110,7 +110,12 @@ def _pivots(response: str, claim: Claim, direct: Reading, total: Reading | None,
 
 
 def generated_targets(setup: Setup) -> tuple[Target, ...]:
-    """Each claim, the named spans and the whole response; what is generated anew has no pivots, and one reading."""
+    """Each claim, the named spans and the whole response; what is generated anew has no pivots, and one reading.
+
+    Where answers are held against an expected one, that alone.
+    """
+    if setup.expected is not None:
+        return (reference_target(setup.expected),)
     claims = [Target(TargetKind.CLAIM, claim.start, claim.end, claim.text, claim.index) for claim in setup.chosen]
     whole = Target(TargetKind.RESPONSE, 0, len(setup.response), setup.response)
     return (*claims, *setup.spans, whole)

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from attr_core.errors import BudgetExceededError, ConfigurationError
 from attr_core.estimators import Banzhaf, DebiasedLasso, LeaveOneOut, Screened
 from attr_core.metrics import Metric, token_overlap
-from attr_core.protocols import Capability, Embeds, Engine, Estimator, Sampling, ScoringEngine
+from attr_core.protocols import Capability, Embeds, Engine, Estimator, Judge, Sampling, ScoringEngine
 from attr_core.types import Claim, Generation, Segment
-from attr_core.values import ReferenceContrast, ResponseLogOdds, ResponseSimilarity
+from attr_core.values import Correctness, Faithfulness, ReferenceContrast, ResponseLogOdds, ResponseSimilarity
 
 __all__ = [
     "ALGORITHMS",
     "DEFAULT_MASKS",
     "Algorithm",
+    "CorrectnessAlgorithm",
+    "CounterfactualFaithfulness",
     "LikelihoodAlgorithm",
+    "NamedAlgorithm",
     "ReferenceAlgorithm",
     "SimilarityAlgorithm",
     "Subject",
     "algorithm_named",
     "allowed",
     "default_estimator",
+    "judged_estimator",
 ]
 
 DEFAULT_MASKS = 64
 """The default budget of masks: up to six segments are enumerated within it."""
+
+MAX_ENUMERATED = 12
+"""Most segments whose subsets are all looked at where a subset costs nothing."""
+
+JUDGED_ABLATIONS = 1024
+"""Random subsets of more segments there."""
 
 MIN_ABLATIONS = 32
 """Fewest random ablations that the default samples."""
@@ -38,7 +48,8 @@ class Subject:
     """What is measured: the response of one generation, whose prompt is cut into ``segments``.
 
     ``screen`` is another engine that hides segments; ``embedder`` finds those that say the same; ``expected`` is the
-    expected answer; ``metric`` compares texts, and ``sampling`` says how they are generated.
+    expected answer, or any other to contrast; ``metric`` compares texts, and ``sampling`` says how they are generated.
+    ``judge`` gives verdicts, on what answers ``question``.
     """
 
     generation: Generation
@@ -50,6 +61,8 @@ class Subject:
     expected: str | None = None
     metric: Metric = token_overlap
     sampling: Sampling = Sampling()
+    judge: Judge | None = None
+    question: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +102,13 @@ class LikelihoodAlgorithm:
 class ReferenceAlgorithm:
     """Which segments speak for the expected answer and which mislead: :class:`ReferenceContrast` and an estimator.
 
+    Or for any other answer, which nobody says is right: segments ``drive`` or ``oppose`` it then. Where that one is the
+    trace's reference, it is the expected one.
+
     Parameters
     ----------
+    instead : str, optional
+        The other answer, in the words that the model would use; by default the trace's reference.
     estimator : Estimator, optional
         By default what :func:`default_estimator` says.
     embedder : str or Engine, optional
@@ -100,6 +118,7 @@ class ReferenceAlgorithm:
 
     estimator: Estimator | None = None
     embedder: str | Engine | None = None
+    instead: str | None = None
 
     name: ClassVar[str] = "reference"
     needs: ClassVar[frozenset[Capability]] = ReferenceContrast.needs
@@ -113,6 +132,7 @@ class ReferenceAlgorithm:
             segments=subject.segments,
             response=subject.response,
             expected=subject.expected or "",
+            knows_right=self.instead is None,
             claims=subject.claims,
             screen=subject.screen,
             embedder=subject.embedder,
@@ -165,13 +185,116 @@ class SimilarityAlgorithm:
         )
 
 
-Algorithm = LikelihoodAlgorithm | ReferenceAlgorithm | SimilarityAlgorithm
+@dataclass(frozen=True, slots=True)
+class CounterfactualFaithfulness:
+    """What the context supports of the recorded answer as parts of it are removed: :class:`Faithfulness`.
 
-ALGORITHMS: Mapping[str, type[Algorithm]] = {
+    No model is run again: a judge reads claims and segments once, and all subsets follow from its verdicts. It says
+    ``supports``, never that a segment helped: a misleading one supports the wrong answer that it caused.
+
+    Parameters
+    ----------
+    judge : str, Judge, callable or object, optional
+        As for :func:`attr_core.judge.load_judge`.
+    estimator : Estimator, optional
+        By default all subsets of up to 12 segments, else 1024 random ones; neither takes a call.
+    repeats : int, default 3
+        Judgements of every pair: how far they differ is the margin. A judge that is given as an object and remembers
+        what it said gives one; let it repeat itself.
+    joint : bool, default True
+        Whether to ask about segments together where none supports a claim alone.
+
+    Examples
+    --------
+    >>> CounterfactualFaithfulness("litellm:gpt-4o-mini").repeats
+    3
+    """
+
+    judge: str | Judge | Callable[..., object] | object | None = None
+    estimator: Estimator | None = None
+    repeats: int = 3
+    joint: bool = True
+
+    name: ClassVar[str] = "faithfulness"
+    needs: ClassVar[frozenset[Capability]] = Faithfulness.needs
+    needs_reference: ClassVar[bool] = False
+
+    def value(self, engine: Engine, subject: Subject) -> Faithfulness:
+        """The value function, without targets yet."""
+        return Faithfulness(
+            _judge_of(self, subject),
+            subject.generation,
+            segments=subject.segments,
+            response=subject.response,
+            claims=subject.claims,
+            question=subject.question,
+            repeats=self.repeats,
+            joint=self.joint,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectnessAlgorithm:
+    """How right the model answers as context is removed: :class:`Correctness`, each answer generated and judged.
+
+    Parameters
+    ----------
+    expected : str, optional
+        What should be answered; by default the trace's reference.
+    judge : str, Judge, callable or object, optional
+        As for :func:`attr_core.judge.load_judge`.
+    estimator : Estimator, optional
+        By default what :func:`default_estimator` says.
+    repeats : int, default 3
+        Judgements of every answer, as for :class:`CounterfactualFaithfulness`.
+    temperature : float, default 0
+        Of the answers that are generated.
+    is_refusal : callable, optional
+        Whether an answer declines to answer; such is not judged.
+
+    Examples
+    --------
+    >>> CorrectnessAlgorithm("It opened in 1911.").needs_reference
+    True
+    """
+
+    expected: str | None = None
+    judge: str | Judge | Callable[..., object] | object | None = None
+    estimator: Estimator | None = None
+    repeats: int = 3
+    temperature: float = 0.0
+    is_refusal: Callable[[str], bool] | None = None
+
+    name: ClassVar[str] = "correctness"
+    needs: ClassVar[frozenset[Capability]] = Correctness.needs
+    needs_reference: ClassVar[bool] = True
+
+    def value(self, engine: Engine, subject: Subject) -> Correctness:
+        """The value function, without targets yet."""
+        return Correctness(
+            engine,
+            subject.generation,
+            segments=subject.segments,
+            response=subject.response,
+            expected=subject.expected or "",
+            judge=_judge_of(self, subject),
+            claims=subject.claims,
+            question=subject.question,
+            sampling=subject.sampling,
+            repeats=self.repeats,
+            is_refusal=self.is_refusal,
+        )
+
+
+NamedAlgorithm = LikelihoodAlgorithm | ReferenceAlgorithm | SimilarityAlgorithm
+Algorithm = NamedAlgorithm | CounterfactualFaithfulness | CorrectnessAlgorithm
+
+ALGORITHMS: Mapping[str, type[NamedAlgorithm]] = {
     "likelihood": LikelihoodAlgorithm,
     "reference": ReferenceAlgorithm,
     "similarity": SimilarityAlgorithm,
 }
+"""Those that can be had by name: the others want a judge, which is to be chosen."""
 
 
 def allowed(offers: Collection[Capability]) -> list[str]:
@@ -179,7 +302,7 @@ def allowed(offers: Collection[Capability]) -> list[str]:
     return [name for name, algorithm in ALGORITHMS.items() if algorithm.needs <= frozenset(offers)]
 
 
-def algorithm_named(name: str) -> Algorithm:
+def algorithm_named(name: str) -> NamedAlgorithm:
     """The algorithm of that name with its defaults.
 
     Raises
@@ -194,6 +317,20 @@ def algorithm_named(name: str) -> Algorithm:
 
 _SCREENS = (Screened(), Screened(max_exact=16), Screened(n_hidden=48, max_exact=0, n_drops=1))
 """What is tried in turn where a budget is small."""
+
+
+def judged_estimator(n_segments: int) -> Estimator:
+    """What to estimate by where a subset costs nothing: all of them, or many."""
+    if n_segments <= MAX_ENUMERATED:
+        return Banzhaf()
+    return DebiasedLasso(JUDGED_ABLATIONS, n_drops=n_segments)
+
+
+def _judge_of(algorithm: CounterfactualFaithfulness | CorrectnessAlgorithm, subject: Subject) -> Judge:
+    judge = algorithm.judge if subject.judge is None else subject.judge
+    if isinstance(judge, Judge):
+        return judge
+    raise ConfigurationError(f"the {algorithm.name} algorithm needs a judge; give one, or run it by attribute()")
 
 
 def default_estimator(

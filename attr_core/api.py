@@ -1,4 +1,7 @@
-"""From a trace to an attribution: :func:`explain`, :func:`attribute`, :func:`plan`. Wiring only; the maths is below."""
+"""From a trace to an attribution or a diagnosis. Wiring only; the maths is below.
+
+Longer than a module should be, since most of it is what the public functions' parameters mean.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,39 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from attr_core._setup import Options, Span
 from attr_core.algorithms import Algorithm
 from attr_core.attribution import Attribution
 from attr_core.cache import Cache
-from attr_core.capabilities import require
+from attr_core.capabilities import offered, require
+from attr_core.diagnosing import Replay, case_of, diagnosed, replayed
+from attr_core.diagnosis import Thresholds
 from attr_core.engines import load_engine
-from attr_core.errors import InputError, StoreError
+from attr_core.errors import AttrkitError, ConfigurationError, InputError, StoreError
+from attr_core.judge import load_judge
 from attr_core.measuring import MeasuringInterrupted, measure
 from attr_core.metering import MeteredEngine
 from attr_core.placebo import PLACEBO
 from attr_core.planning import algorithm_for, settle
 from attr_core.pricing import plan_of
-from attr_core.protocols import Capability, Engine, Estimator, Progress, Sampling
-from attr_core.results import Budget, Cost, PlaceboCheck, Plan
+from attr_core.protocols import Capability, Engine, Estimator, Judge, Progress, Sampling
+from attr_core.results import Budget, Cost, Diagnosis, PlaceboCheck, Plan
 from attr_core.store import Store
 from attr_core.types import Document, Generation, Granularity, Message, Trace
 
-__all__ = ["aattribute", "aexplain", "attribute", "check_placebos", "explain", "plan"]
+__all__ = [
+    "aattribute",
+    "adiagnose",
+    "aexplain",
+    "attribute",
+    "check_placebos",
+    "diagnose",
+    "explain",
+    "plan",
+    "prove",
+]
 
 INSTRUCTION = "Answer the question in one short sentence, using only the context."
 
@@ -243,6 +259,168 @@ def check_placebos(
     )
 
 
+def diagnose(
+    trace: Trace,
+    *,
+    expected: str | None = None,
+    instead: str | None = None,
+    judge: str | Judge | Any | None = None,
+    engine: str | Engine | None = None,
+    strategy: Literal["cause", "support"] = "cause",
+    generation: str | None = None,
+    step: int | None = None,
+    granularity: Granularity | None = None,
+    repeats: int = 1,
+    thresholds: Thresholds = Thresholds(),
+    budget: Budget = Budget(),
+    seed: int = 0,
+    db: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Which failure an answer is, which segment is to blame, what proves it, and what to do.
+
+    The answer is judged claim by claim against every segment and the expected answer, in one table. Where something is
+    wrong with it, its prompt is run again, unchanged and with segments removed or moved, until a change repairs it more
+    often than chance; ``docs/diagnosis.md`` has the table by which that becomes a label.
+    Cost: the judge's (``judge_answer``), an attribution where the engine scores, and in reruns: 5 of the unchanged
+    prompt and about one per segment, or one of each on an engine that reproduces itself, and a few to prove what
+    repaired. Everything is cached; the same diagnosis again costs nothing.
+
+    Parameters
+    ----------
+    trace : Trace
+    expected : str, optional
+        The answer that would have been right; by default the trace's ``reference``. It is stored with the trace.
+    instead : str, optional
+        An answer to hold against the one that was given without saying that it is right; not stored.
+    judge : str, Judge, callable or object, optional
+        As for :func:`attr_core.judge.load_judge`; by default ``ATTRKIT_JUDGE``, else likelihoods of the local model,
+        and the diagnosis says that no judge has spoken.
+    engine : str or Engine, optional
+        What runs the prompt again; see :func:`explain`.
+    strategy : {"cause", "support"}, default "cause"
+        ``support`` asks the judge alone: for quick scans, and for traces that nobody can run again.
+    generation, step, granularity, seed, db, progress
+        As for :func:`attribute`.
+    repeats : int, default 1
+        Whole judgements by the judge; see :class:`attr_core.judge.LLMJudge`.
+    thresholds : Thresholds, optional
+        How much is run again, and what is taken as proved.
+    budget : Budget
+        Hard caps over engine and judge together, for the attribution, and again for judging and running again.
+
+    Raises
+    ------
+    InputError
+        No such step or generation, or one that wrote nothing.
+    ConfigurationError
+        Both ``expected`` and ``instead``, or an engine that cannot generate and strategy ``cause``.
+    """
+    if expected and instead:
+        raise ConfigurationError("an expected answer and one to hold instead cannot both be given; give one of them")
+    if strategy not in ("cause", "support"):
+        raise ConfigurationError(f"strategy {strategy!r} is unknown; give 'cause' or 'support'")
+    options = Options(engine=engine, generation=generation, step=step, granularity=granularity, seed=seed)
+    if expected:
+        trace = replace(trace, reference=expected)
+    case = case_of(trace, options, expected=instead or trace.reference or None)
+    notes = ["the answer named instead is taken as the right one here"] if instead else []
+    with Store(db) as store, Cache(db) as cache:
+        meters: list[MeteredEngine] = []
+
+        def meter(engine: Engine) -> MeteredEngine:
+            """All on one account, under one budget."""
+            new = MeteredEngine(engine, cache=cache, budget=budget, progress=progress)
+            meters.append(meters[0].alongside(engine) if meters else new)
+            return meters[-1]
+
+        metered, attribution = None, None
+        if strategy == "cause":
+            running = load_engine(engine)
+            require(running, {Capability.GENERATE}, by="running the prompt again, as strategy cause does,")
+            metered = meter(running)
+            if Capability.SCORE in offered(running) and case.sources:
+                try:
+                    attribution = attribute(
+                        trace,
+                        engine=running,
+                        generation=generation,
+                        step=step,
+                        granularity=granularity,
+                        regenerations=False,
+                        budget=budget,
+                        seed=seed,
+                        db=db,
+                        progress=progress,
+                    )
+                except AttrkitError as error:
+                    notes.append(f"causes were not measured: {error}")
+        found = diagnosed(
+            case,
+            trace,
+            judge=load_judge(judge, meter=meter, repeats=repeats),
+            engine=metered,
+            attribution=attribution,
+            thresholds=thresholds,
+            seed=seed,
+            notes=notes,
+        )
+        spent = [found.cost] if isinstance(judge, Judge) else []
+        spent += [meters[0].cost] if meters else []
+        spent += [attribution.cost] if attribution is not None else []
+        found = replace(found, cost=sum(spent, Cost()))
+        trouble = _keep_diagnosis(store, trace, found, with_reference=bool(expected))
+    return replace(found, notes=(*found.notes, *trouble))
+
+
+def prove(
+    trace: Trace,
+    diagnosis: Diagnosis | None = None,
+    *,
+    judge: str | Judge | Any | None = None,
+    engine: str | Engine | None = None,
+    fresh: bool = False,
+    thresholds: Thresholds = Thresholds(),
+    budget: Budget = Budget(),
+    db: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Replay:
+    """Run the proof of a diagnosis again: its intervention, and the unchanged prompt, as often as then.
+
+    Cost: nothing where everything is still in the cache; with ``fresh``, as many generations as the proof has runs, and
+    their judging.
+
+    Parameters
+    ----------
+    trace : Trace
+    diagnosis : Diagnosis, optional
+        By default the last one that is stored for the trace.
+    judge, engine : optional
+        By default those of the diagnosis.
+    fresh : bool, default False
+        Generate and judge anew instead of reading what is cached.
+
+    Raises
+    ------
+    InputError
+        There is no diagnosis, or it rests on the judge alone.
+    """
+    with Store(db) as store, Cache(":memory:" if fresh else db) as cache:
+        if diagnosis is None:
+            known = store.diagnoses(trace.id)
+            if not known:
+                raise InputError(f"trace {trace.id} has no diagnosis yet; run attrkit diagnose {trace.id}")
+            diagnosis = known[-1]
+        case = case_of(trace, Options(generation=diagnosis.generation_id), expected=diagnosis.expected)
+        metered = MeteredEngine(
+            load_engine(engine or diagnosis.measured_on), cache=cache, budget=budget, progress=progress
+        )
+        judging = load_judge(judge or diagnosis.judge, meter=metered.alongside)
+        found = replayed(case, diagnosis, judge=judging, engine=metered, thresholds=thresholds)
+        apart = found.cost if isinstance(judge, Judge) else Cost()
+    return replace(found, cost=metered.cost + apart)
+
+
 async def aexplain(question: str, documents: Iterable[Any], answer: str | None = None, **options: Any) -> Attribution:
     """:func:`explain` in a thread, for callers that run an event loop."""
     return await asyncio.to_thread(explain, question, documents, answer, **options)
@@ -253,6 +431,11 @@ async def aattribute(trace: Trace, **options: Any) -> Attribution:
     return await asyncio.to_thread(attribute, trace, **options)
 
 
+async def adiagnose(trace: Trace, **options: Any) -> Diagnosis:
+    """:func:`diagnose` in a thread, for callers that run an event loop."""
+    return await asyncio.to_thread(diagnose, trace, **options)
+
+
 def _keep(store: Store, trace: Trace, attribution: Attribution, *, cut: Generation | None) -> list[str]:
     """Store both; what to say where that failed, since the result itself is not to be lost for it."""
     try:
@@ -260,6 +443,18 @@ def _keep(store: Store, trace: Trace, attribution: Attribution, *, cut: Generati
         store.save_attribution(attribution, cut=cut)
     except StoreError as error:
         return [f"the result was not stored: {error}"]
+    return []
+
+
+def _keep_diagnosis(store: Store, trace: Trace, diagnosis: Diagnosis, *, with_reference: bool) -> list[str]:
+    try:
+        if with_reference:
+            store.save(trace)
+        else:
+            store.add(trace)
+        store.save_diagnosis(diagnosis)
+    except StoreError as error:
+        return [f"the diagnosis was not stored: {error}"]
     return []
 
 

@@ -19,7 +19,7 @@ from attr_core.estimators import (
     Screened,
     estimator_named,
 )
-from attr_core.pricing import most_gate_calls, plan_of
+from attr_core.pricing import answers_judged, judged, most_gate_calls, plan_of
 from attr_core.protocols import Engine, Estimator, Renders
 from attr_core.results import Plan
 from attr_core.values import SCREENS, can_hide
@@ -30,15 +30,16 @@ __all__ = ["estimator_for", "within_calls", "within_tokens", "within_usd"]
 def estimator_for(setup: Setup, options: Options, max_masks: int | None, *, sample: bool) -> Estimator:
     """What the caller wants, or the default, for at most that many calls a continuation."""
     n_segments, wanted = len(setup.columns), options.estimator or setup.algorithm.estimator
-    screens = not setup.generates and can_hide(_screen_of(setup), setup.generation, setup.columns, setup.response)
+    screens = setup.scores and can_hide(_screen_of(setup), setup.generation, setup.columns, setup.response)
     if wanted is None:
         gates = most_gate_calls(setup, Screened()) if screens else None
         return default_estimator(n_segments, max_masks, sample=sample, gates=gates)
     estimator = estimator_named(wanted) if isinstance(wanted, str) else wanted
-    if setup.generates and isinstance(estimator, Screened | PathGradients):
+    if not setup.scores and isinstance(estimator, Screened | PathGradients):
+        does = "generates answers" if setup.generates else "asks a judge"
         raise ConfigurationError(
             f"{estimator.name} hides segments from a response that is scored, and the {setup.algorithm.name} algorithm "
-            "generates answers; use debiased-lasso, or leave the estimator to attrkit"
+            f"{does}; use debiased-lasso, or leave the estimator to attrkit"
         )
     if isinstance(estimator, Screened | PathGradients):
         require(_screen_of(setup), SCREENS, by=f"the estimator {estimator.name}")
@@ -70,16 +71,18 @@ def within_calls(setup: Setup, options: Options, *, sample: bool) -> Setup:
     calls = options.budget.calls
     if calls is None:
         return setup
+    if not setup.scores and not setup.generates:
+        return _within_judged(setup, calls)
     notes = list(setup.notes)
     if setup.totals and _most_calls(setup) > calls:
         notes.append(f"later claims are read given the earlier ones only, to keep the budget of {calls} calls")
         setup = replace(setup, totals=())
-    setup = replace(setup, estimator=estimator_for(setup, options, calls // setup.n_continuations, sample=sample))
+    setup = replace(setup, estimator=estimator_for(setup, options, _most_masks(setup, calls), sample=sample))
     if isinstance(setup.estimator, LeaveOneOut) and options.estimator is None and setup.algorithm.estimator is None:
         notes.append(f"the budget of {calls} calls allows single deletions only: they rank, and decide nothing")
     left = calls - _most_calls(setup)
-    repeats = min(setup.n_repeats, left)
-    regenerations = min(setup.n_regenerations, left - repeats)
+    repeats = min(setup.n_repeats, left // _calls_an_answer(setup))
+    regenerations = min(setup.n_regenerations, left - repeats * _calls_an_answer(setup))
     if repeats < setup.n_repeats or regenerations < setup.n_regenerations:
         missing = setup.n_repeats + setup.n_regenerations - repeats - regenerations
         notes.append(f"{missing} checks and regenerations left out, to keep the budget of {calls} calls")
@@ -89,7 +92,42 @@ def within_calls(setup: Setup, options: Options, *, sample: bool) -> Setup:
 def _most_calls(setup: Setup) -> int:
     """Of the estimate alone."""
     of_masks = setup.estimator.n_masks(len(setup.columns))
-    return (of_masks + most_gate_calls(setup, setup.estimator)) * setup.n_continuations
+    of_judge = judged(setup, *answers_judged(setup, of_masks))[0].calls if setup.generates else 0
+    return (of_masks + most_gate_calls(setup, setup.estimator)) * setup.n_continuations + of_judge
+
+
+def _most_masks(setup: Setup, calls: int) -> int:
+    """How many subsets so many calls allow, with what judging their answers takes."""
+    most = calls // setup.n_continuations
+    while most > 0 and setup.judge is not None:
+        over = most + judged(setup, *answers_judged(setup, most))[0].calls - calls
+        if over <= 0:
+            break
+        most -= max(1, over // 2)
+    return max(most, 0)
+
+
+def _calls_an_answer(setup: Setup) -> int:
+    """Of the unchanged prompt once more: the answer, and its judging where it is another one."""
+    return 1 + (judged(setup, *answers_judged(setup, 1))[0].calls if setup.judge is not None else 0)
+
+
+def _within_judged(setup: Setup, calls: int) -> Setup:
+    """As it is, where the judge needs no more than that.
+
+    Raises
+    ------
+    BudgetExceededError
+        It does.
+    """
+    plan = plan_of(setup)
+    if plan.calls > calls:
+        raise BudgetExceededError(
+            f"the judge needs about {plan.calls} calls, the budget allows {calls}; raise it, or ask for fewer repeats"
+        )
+    more = plan.maximum.calls
+    told = f"up to {more} calls of the judge where its answers cannot be read, or no segment supports a claim alone"
+    return replace(setup, notes=(*setup.notes, *([told] if more > calls else [])))
 
 
 def within_tokens(setup: Setup, options: Options) -> Setup:
@@ -122,7 +160,9 @@ def within_usd(setup: Setup, options: Options) -> Setup:
     if cap is None:
         return setup
     embeds = setup.generates or isinstance(setup.estimator, Screened)
-    engines = [one for one in (setup.engine, setup.screen, setup.embedder if embeds else None) if one is not None]
+    judge = setup.judge if setup.judge_engine is None else setup.judge_engine
+    asked = (setup.engine, setup.screen, setup.embedder if embeds else None, judge)
+    engines = [one for one in asked if one is not None]
     if any(price_of(one) is None for one in engines):
         raise BudgetExceededError(UNPRICED)
     return _left_out(setup, cap, lambda plan: plan.usd, unit="USD", most=lambda plan: plan.maximum.usd)

@@ -1,26 +1,104 @@
-"""What is run again to see whether a cause holds: the unchanged prompt, no context, one segment removed."""
+"""What is run again to see whether a cause holds: the prompt as it was, with segments removed, or in another order."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from attr_core.prompt import ablations
+from attr_core.errors import SegmentationError
+from attr_core.prompt import ablate, ablations
 from attr_core.protocols import Completion, Generates, Sampling
 from attr_core.results import Regeneration
-from attr_core.types import Generation, Segment
+from attr_core.types import Generation, Location, Prompt, Segment
 
-__all__ = ["regenerate", "sampling_like"]
+__all__ = ["Intervention", "prompt_under", "regenerate", "sampling_like"]
 
 MIN_NEW_TOKENS = 32
 MAX_NEW_TOKENS = 256
 
 _CALLED = frozenset({"tool_calls", "function_call"})
 _DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Intervention:
+    """One change to a recorded prompt; with none, it is the prompt as it was.
+
+    ``removed`` are columns that are deleted. ``order`` are columns whose texts change places: they stand in it as they
+    are to follow one another. ``question`` stands in the place of what was asked.
+    """
+
+    removed: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
+    question: str | None = None
+
+    def to_dict(self, segments: Sequence[Segment]) -> dict[str, Any]:
+        """Plain JSON values, with the ids of segments."""
+        ids = [segment.id for segment in segments]
+        if self.order:
+            return {"order": [ids[column] for column in self.order]}
+        return {"question": self.question} if self.question else {"remove": [ids[column] for column in self.removed]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], segments: Sequence[Segment]) -> Intervention:
+        """Read what :meth:`to_dict` wrote.
+
+        Raises
+        ------
+        SegmentationError
+            A segment is no longer there.
+        """
+        column = {segment.id: n for n, segment in enumerate(segments)}
+        if lost := [one for one in (*data.get("remove", ()), *data.get("order", ())) if one not in column]:
+            raise SegmentationError(f"segment {lost[0]!r} is not in the prompt; was it cut in another way?")
+        removed, order = (tuple(column[one] for one in data.get(key, ())) for key in ("remove", "order"))
+        return cls(removed, order, data.get("question"))
+
+
+def prompt_under(generation: Generation, segments: Sequence[Segment], intervention: Intervention) -> Prompt:
+    """The recorded prompt with one change.
+
+    Raises
+    ------
+    SegmentationError
+        Columns that are to change places stand in several, or there is no question to replace.
+    """
+    if intervention.order:
+        places = sorted(_place(segments[column]) for column in intervention.order)
+        texts = [segments[column].text for column in intervention.order]
+        return _edited(generation, list(zip(places, texts, strict=True)))
+    if intervention.question is not None:
+        asked = [segment for segment in generation.segments if segment.fixed and segment.locations]
+        if not asked:
+            raise SegmentationError(f"generation {generation.id} has no question of its own that could be replaced")
+        last = max(asked[-1].locations, key=_sorted_by)
+        return _edited(generation, [(_sorted_by(last), intervention.question)])
+    mask = np.ones(len(segments), dtype=np.bool_)
+    mask[list(intervention.removed)] = False
+    return ablate(generation, segments, mask)
+
+
+def _place(segment: Segment) -> tuple[int, int, int]:
+    if len(segment.locations) != 1:
+        raise SegmentationError(f"segment {segment.id!r} stands in {len(segment.locations)} places and cannot be moved")
+    return _sorted_by(segment.locations[0])
+
+
+def _sorted_by(location: Location) -> tuple[int, int, int]:
+    return location.message, location.start, location.end
+
+
+def _edited(generation: Generation, edits: Sequence[tuple[tuple[int, int, int], str]]) -> Prompt:
+    messages = list(generation.messages)
+    for (message, start, end), text in sorted(edits, reverse=True):
+        content = messages[message].content
+        messages[message] = replace(messages[message], content=content[:start] + text + content[end:])
+    return Prompt(tuple(messages), generation.tools)
 
 
 def regenerate(

@@ -18,17 +18,19 @@ from attr_core.attribution import REPRODUCED, Attribution
 from attr_core.capabilities import is_free
 from attr_core.errors import EngineError
 from attr_core.estimators import MIN_AGREEMENT, ranked_from
+from attr_core.estimators._known import estimate_known, rests_on_few
 from attr_core.interventions import regenerate, sampling_like
+from attr_core.judge import LikelihoodJudge, LLMJudge
 from attr_core.metering import MeteredEngine
 from attr_core.metrics import Metric, metric_named, token_overlap
 from attr_core.prompt import ablate
-from attr_core.protocols import HoldsPrompts, Sampling
-from attr_core.results import Estimate, FloatArray, MaskArray, Regeneration, Verdict
+from attr_core.protocols import HoldsPrompts, Judge, Sampling
+from attr_core.results import Cost, Estimate, FloatArray, MaskArray, Regeneration, Verdict
 from attr_core.types import Claim, Target, TargetKind
-from attr_core.values import ReferenceContrast, ResponseLogOdds, ResponseSimilarity
+from attr_core.values import Correctness, Faithfulness, ReferenceContrast, ResponseLogOdds, ResponseSimilarity
 from attr_core.verdicts import adjusted_p_values, margins, weigh
 
-__all__ = ["IMPROBABLE", "MeasuringInterrupted", "measure"]
+__all__ = ["IMPROBABLE", "MeasuringInterrupted", "answers_for", "measure", "versions"]
 
 IMPROBABLE = -2.5
 """Mean log-probability per token, in nats, below which the measuring model is said to find the response improbable."""
@@ -39,7 +41,7 @@ NOISE_MARGIN = 2.0
 FEWEST = 4
 """Subsets that must have been measured for an interrupted run to say anything."""
 
-_Value = ResponseLogOdds | ReferenceContrast | ResponseSimilarity
+_Value = ResponseLogOdds | ReferenceContrast | ResponseSimilarity | Faithfulness | Correctness
 
 
 class MeasuringInterrupted(KeyboardInterrupt):
@@ -90,15 +92,27 @@ def _subject(setup: Setup, metered: MeteredEngine) -> Subject:
         expected=setup.expected,
         metric=metric,
         sampling=setup.sampling,
+        judge=_judge(setup, metered),
+        question=setup.question,
     )
+
+
+def _judge(setup: Setup, metered: MeteredEngine) -> Judge | None:
+    """The set-up's judge, on this run's account and cache unless it came with its own."""
+    if setup.judge_engine is None:
+        return setup.judge
+    engine = metered.alongside(setup.judge_engine)
+    if isinstance(setup.judge, LikelihoodJudge):
+        return LikelihoodJudge(engine)
+    return LLMJudge(engine, repeats=getattr(setup.algorithm, "repeats", 1))
 
 
 def _partial(setup: Setup, metered: MeteredEngine, *, seed: int) -> Attribution | None:
     """What can be said of the subsets that were measured, if they are enough; measures nothing that costs.
 
-    A screen is over before anybody gets to interrupt it, and says nothing in between.
+    A screen is over before anybody gets to interrupt it, and says nothing in between; a judge would have to be asked.
     """
-    if setup.estimator.fidelity == "hidden":
+    if setup.estimator.fidelity == "hidden" or setup.judge is not None:
         return None
     known, smaller = metered.only_known(), replace(setup, totals=(), n_repeats=0, n_regenerations=0)
     try:
@@ -132,22 +146,33 @@ def _measure(
     ends = _ends(n)
     asked = setup.estimator.ablations(value, seed=seed) if masks is None else masks
     readings: list[Reading] = []
-    if isinstance(value, ResponseSimilarity):
+    if not setup.scores:
         targets = generated_targets(setup)
-        value.regenerations(ends[value.fits(ends)])  # first, since without these an interrupted run could say nothing
+        if isinstance(value, ResponseSimilarity):
+            value.regenerations(ends[value.fits(ends)])  # first, since without these an interrupted run says nothing
     else:
         readings = read(setup, value, ends, asked)
         targets = scored_targets(setup, readings, floor=value.floor)
     value = value.with_targets(targets)
-    estimate = setup.estimator.estimate(value, seed=seed) if masks is None else ranked_from(masks, value.exact(masks))
+    unjudged, known = np.zeros(len(targets), dtype=np.bool_), float("nan")
+    if masks is not None:
+        estimate = ranked_from(masks, value.exact(masks))
+    elif setup.judge is None:
+        estimate = setup.estimator.estimate(value, seed=seed)
+    else:
+        estimate, unjudged, known = estimate_known(setup.estimator, value, seed=seed)
     full, closed_book = value.exact(ends)
     noise = _noise(setup, metered, value, full=full, closed_book=closed_book)
     floor = np.maximum(value.floor, NOISE_MARGIN * np.nan_to_num(noise))
     delta = _shared_margins(targets, margins(estimate.effects, floor=floor))
     p_values = adjusted_p_values(estimate, delta)
-    verdicts = weigh(estimate, delta, p_values, knows_right=value.knows_right)
+    words = value.words if isinstance(value, Faithfulness) else None
+    verdicts = weigh(estimate, delta, p_values, knows_right=value.knows_right, words=words)
     lost = full < REPRODUCED if isinstance(value, ResponseSimilarity) else np.zeros(len(targets), dtype=np.bool_)
-    verdicts[lost] = Verdict.UNDETERMINED.value  # what is not said again cannot be taken away
+    verdicts[lost | unjudged] = Verdict.UNDETERMINED.value  # what is not said again cannot be taken away
+    if isinstance(value, Correctness):
+        few = rests_on_few(setup.estimator, value, estimate.effects) & (verdicts != Verdict.NO_EFFECT.value)
+        verdicts[few] = Verdict.UNDETERMINED.value
     whole = readings[0] if readings else None
     tied = {column for columns in estimate.tied for column in columns}
     sampling = sampling_like(setup.generation, response_tokens=len(whole.offsets)) if whole else setup.sampling
@@ -175,13 +200,13 @@ def _measure(
         token_full=whole.full if whole else np.zeros(0),
         token_closed_book=whole.closed_book if whole else np.zeros(0),
         exact=estimate.exact,
-        cost=metered.cost,
+        cost=metered.cost + _apart(setup, value),
         seed=seed,
-        versions=_versions(),
+        versions=versions(),
         answered_by=setup.generation.model,
         measured_on=setup.engine.spec,
         level=estimate.level,
-        groups=estimate.groups,
+        groups=estimate.groups or (value.redundancy() if isinstance(value, Faithfulness) else ()),
         pairs=estimate.pairs,
         routes=routes_of(targets, estimate.effects, verdicts),
         n_unfit=estimate.n_unfit,
@@ -197,9 +222,25 @@ def _measure(
             *_warnings(setup, whole, regenerated, noise, value),
             *_of_screen(targets, estimate),
             *_not_said_again(targets, full, lost),
+            *_judged(targets, value, unjudged, known),
         ),
         partial=estimate.partial,
     )
+
+
+def _apart(setup: Setup, value: _Value) -> Cost:
+    """What a judge took that has an account of its own."""
+    return value.cost if isinstance(value, Faithfulness | Correctness) and setup.judge_engine is None else Cost()
+
+
+def _judged(targets: Sequence[Target], value: _Value, unjudged: MaskArray, known: float) -> list[str]:
+    """What is to be said of a judge's verdicts, and of the targets where some are missing."""
+    notes = list(value.notes) if isinstance(value, Faithfulness | Correctness) else []
+    rows = np.flatnonzero(unjudged).tolist()
+    if rows:
+        named = ", ".join(repr(targets[row].text[:40]) for row in rows[:3]) + (", …" if len(rows) > 3 else "")
+        notes.append(f"{known:.0%} of the values are known of {named}: what there is only ranks, without verdicts")
+    return notes
 
 
 def _ends(n_segments: int) -> MaskArray:
@@ -207,6 +248,8 @@ def _ends(n_segments: int) -> MaskArray:
 
 
 def _named(value: _Value) -> str:
+    if isinstance(value, ReferenceContrast) and not value.knows_right:
+        return f"{value.name}[instead]"
     return f"{value.name}[{value.metric}]" if isinstance(value, ResponseSimilarity) else value.name
 
 
@@ -261,8 +304,12 @@ def _noise(
 
     Of what is scored, the largest difference over the direct targets between the prompt in a batch, alone, and alone
     again. Of what is generated, the standard deviation of the unchanged prompt's answers, each held beside the recorded
-    one.
+    one. Of what is judged, how far the judge's repeats differ, too.
     """
+    if isinstance(value, Faithfulness):
+        return value.noise()
+    if isinstance(value, Correctness):
+        return value.noise(setup.n_repeats)
     if not setup.n_repeats:
         return np.full(value.n_targets, np.nan)
     if isinstance(value, ResponseSimilarity):
@@ -284,7 +331,7 @@ def _warnings(
 ) -> list[str]:
     warnings: list[str] = []
     answered, measured = setup.generation.model, setup.engine.spec
-    proxy = answered is not None and _bare(answered) != _bare(measured)
+    proxy = answers_for(answered, measured) and (setup.scores or setup.generates)
     if proxy:
         warnings.append(f"{answered} answered; {measured} measured as a proxy: causes are the proxy's")
     if not setup.columns:
@@ -299,14 +346,20 @@ def _warnings(
     if unchanged is not None and not unchanged.same and not proxy:
         warnings.append("the unchanged prompt does not reproduce what was recorded")
     if (NOISE_MARGIN * np.nan_to_num(noise) > value.floor).any():
-        what = "answers to the unchanged prompt" if setup.generates else "one prompt's values"
-        warnings.append(
-            f"the engine does not reproduce its own numbers: {what} differ by {np.nanmax(noise):.2f}; the margin δ "
-            "was raised to twice that"
-        )
+        who, what = "the engine does not reproduce its own numbers", "one prompt's values"
+        if setup.generates:
+            what = "answers to the unchanged prompt" + ("" if setup.judge is None else ", or verdicts on one answer,")
+        elif not setup.scores:
+            who, what = "the judge does not repeat its verdicts", "those on one claim"
+        warnings.append(f"{who}: {what} differ by {np.nanmax(noise):.2f}; the margin δ was raised to twice that")
     if setup.generates and np.isnan(noise).all():
         warnings.append("how far answers to one prompt differ was not measured: effects may be no more than that")
     return warnings
+
+
+def answers_for(answered_by: str | None, measured_on: str) -> bool:
+    """Whether what measures is another model than the one that answered, and stands for it."""
+    return answered_by is not None and _bare(answered_by) != _bare(measured_on)
 
 
 def _bare(model: str) -> str:
@@ -335,12 +388,13 @@ def _of_screen(targets: Sequence[Target], estimate: Estimate) -> list[str]:
     return [f"hiding segments does not stand for deleting them on {named}: {how}"] if low else []
 
 
-def _versions() -> dict[str, str]:
-    versions = {"attrkit": __version__, "python": ".".join(map(str, sys.version_info[:3]))}
+def versions() -> dict[str, str]:
+    """Of what measured."""
+    found = {"attrkit": __version__, "python": ".".join(map(str, sys.version_info[:3]))}
     for package in ("numpy", "scikit-learn", "torch", "transformers"):
         if {"scikit-learn": "sklearn"}.get(package, package) in sys.modules:
             try:
-                versions[package] = version(package)
+                found[package] = version(package)
             except PackageNotFoundError:
                 continue
-    return versions
+    return found

@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from attr_core._setup import Options, Setup, Span
-from attr_core.algorithms import Algorithm, SimilarityAlgorithm, algorithm_named
+from attr_core.algorithms import (
+    Algorithm,
+    CorrectnessAlgorithm,
+    CounterfactualFaithfulness,
+    ReferenceAlgorithm,
+    SimilarityAlgorithm,
+    algorithm_named,
+    judged_estimator,
+)
 from attr_core.budgeting import estimator_for, within_calls, within_tokens, within_usd
 from attr_core.capabilities import offered, require
 from attr_core.claims import claims_of, values_of
@@ -26,16 +34,17 @@ from attr_core.estimators import (
     DebiasedLasso,
 )
 from attr_core.interventions import sampling_like
+from attr_core.judge import load_judge
 from attr_core.metrics import METRICS, Metric, metric_named
 from attr_core.placebo import with_placebos
 from attr_core.pricing import N_REPEATS_GENERATED, on_the_model_itself
 from attr_core.prompt import ablate, candidates, count_text, count_tokens
-from attr_core.protocols import Capability, Engine, HasNotes, Renders, Sampling
+from attr_core.protocols import Capability, Engine, HasNotes, Judge, Price, Renders, Sampling
 from attr_core.segmenter import documents_before, partly_located, segment_trace, unlocated
 from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target, TargetKind, Trace
 from attr_core.values import SCREENS
 
-__all__ = ["MAX_COUNTERFACTUALS", "N_REPEATS", "algorithm_for", "settle"]
+__all__ = ["MAX_COUNTERFACTUALS", "N_REPEATS", "algorithm_for", "generation_of", "settle"]
 
 MAX_COUNTERFACTUALS = 3
 """Leading segments without which the answer is generated anew."""
@@ -48,6 +57,8 @@ N_REPEATS = 2
 
 MAX_SEED = 2**31
 
+_NOTHING = Price(0.0, 0.0)
+
 
 def settle(trace: Trace, options: Options) -> Setup:
     """Check the input and decide what will run within the budget; spends nothing.
@@ -59,7 +70,7 @@ def settle(trace: Trace, options: Options) -> Setup:
     MissingCapabilityError, BudgetExceededError, ContextTooLongError
         It cannot be measured on that engine, or within that budget.
     """
-    generation = _generation(trace, options)
+    generation = generation_of(trace, options)
     response = generation.written
     if not response:
         raise InputError(f"{_which(trace, generation)} has an empty response and no tool call; nothing to attribute")
@@ -74,25 +85,29 @@ def settle(trace: Trace, options: Options) -> Setup:
     spans = tuple(dict.fromkeys(_span(response, claims, span) for span in wanted))
     indices = {claim.index for claim in chosen}
     values = [value for value in values_of(generation) if value.claim in indices]
-    engine = load_engine(options.engine)
-    algorithm = algorithm_for(engine, options.algorithm)
-    if algorithm.needs_reference and not (trace.reference or "").strip():
-        raise InputError(
-            f"the {algorithm.name} algorithm needs the expected answer, and trace {trace.id} has none; "
-            "give one with --expected, or as the trace's reference"
-        )
+    algorithm = algorithm_named(options.algorithm) if isinstance(options.algorithm, str) else options.algorithm
+    expected = _expected(algorithm, trace)
+    if isinstance(algorithm, ReferenceAlgorithm) and _alike(algorithm.instead, trace.reference):
+        algorithm = replace(algorithm, instead=None)
+    judge, judge_engine = _judge(algorithm)
+    engine = load_engine(options.engine) if algorithm.needs else _Nobody(getattr(judge, "spec", "a judge"))
+    algorithm = algorithm_for(engine, algorithm)
     metric, embedder = _metric(algorithm)
+    is_scored = Capability.SCORE in algorithm.needs
     screen = None if options.screen_with is None else load_engine(options.screen_with)
-    if screen is not None and metric is not None:
+    if screen is not None and not is_scored:
+        does = "generates answers" if algorithm.needs else "asks a judge"
         raise ConfigurationError(
-            f"screening hides segments from a response that is scored, and the {algorithm.name} algorithm generates "
-            "answers; leave out --screen-with"
+            f"screening hides segments from a response that is scored, and the {algorithm.name} algorithm {does}; "
+            "leave out --screen-with"
         )
     if screen is not None:
         require(screen, SCREENS, by="screening for another model")
     columns = candidates(generation.segments)
+    if isinstance(algorithm, CounterfactualFaithfulness) and options.estimator is algorithm.estimator is None:
+        algorithm = replace(algorithm, estimator=judged_estimator(len(columns)))
     sampling = _sampling(algorithm, generation, response, engine)
-    too_long = _too_long(generation, columns, response, engine, room=None if metric is None else sampling.max_tokens)
+    too_long = _too_long(generation, columns, response, engine, room=None if is_scored else sampling.max_tokens)
     later = tuple(claim for claim in chosen if claim.index > 0)
     setup = Setup(
         trace=trace,
@@ -108,17 +123,23 @@ def settle(trace: Trace, options: Options) -> Setup:
         screen=screen,
         algorithm=algorithm,
         estimator=DebiasedLasso(),
-        expected=trace.reference if algorithm.needs_reference else None,
+        expected=expected,
         metric=metric,
         embedder=embedder,
         sampling=sampling,
         n_repeats=_n_repeats(algorithm),
-        n_regenerations=_n_regenerations(options, engine, len(chosen), len(columns)),
+        n_regenerations=_n_regenerations(
+            options, engine, 0 if isinstance(algorithm, CorrectnessAlgorithm) else len(chosen), len(columns)
+        ),
         notes=(
             *_how_generated(algorithm, generation, sampling),
-            *_notes(trace, generation, engine, n_values=len(values), scored=metric is None),
+            *([f"answers are judged by {getattr(judge, 'spec', 'a judge')}"] if judge and algorithm.needs else []),
+            *_notes(trace, generation, engine, n_values=len(values), scored=is_scored),
             *([too_long] if too_long else []),
         ),
+        judge=judge,
+        judge_engine=judge_engine,
+        question=_question(trace, generation),
     )
     setup = replace(setup, estimator=estimator_for(setup, options, None, sample=too_long is not None))
     setup = within_calls(setup, options, sample=too_long is not None)
@@ -141,10 +162,77 @@ def algorithm_for(engine: Engine, algorithm: str | Algorithm) -> Algorithm:
     try:
         require(engine, found.needs, by=f"the {found.name} algorithm")
     except MissingCapabilityError as error:
-        if SimilarityAlgorithm.needs <= offered(engine) and not found.needs_reference:
+        if SimilarityAlgorithm.needs <= offered(engine) and found.name == "likelihood":
             raise MissingCapabilityError(f"{error}, or --algorithm {SimilarityAlgorithm.name}") from None
         raise
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Nobody:
+    """Stands for the engine where none is needed: only a judge reads."""
+
+    spec: str
+    max_context: int | None = None
+    price: Price | None = _NOTHING
+
+    @property
+    def fingerprint(self) -> str:
+        return self.spec
+
+
+def _expected(algorithm: Algorithm, trace: Trace) -> str | None:
+    """The answer that the algorithm contrasts, or holds others against; ``None`` where it does without.
+
+    Raises
+    ------
+    InputError
+        It needs one, and there is none.
+    """
+    if isinstance(algorithm, ReferenceAlgorithm) and algorithm.instead is not None:
+        if not algorithm.instead.strip():
+            raise InputError("the other answer is empty; say with --instead what could have been answered")
+        return algorithm.instead
+    if not algorithm.needs_reference:
+        return None
+    own = algorithm.expected if isinstance(algorithm, CorrectnessAlgorithm) else None
+    found = trace.reference if own is None else own
+    if not (found or "").strip():
+        raise InputError(
+            f"the {algorithm.name} algorithm needs the expected answer, and trace {trace.id} has none; "
+            "give one with --expected, or as the trace's reference"
+        )
+    return found
+
+
+def _alike(first: str | None, second: str | None) -> bool:
+    """Whether both are there and the same, white space and case aside."""
+    if first is None or second is None:
+        return False
+    return " ".join(first.split()).casefold() == " ".join(second.split()).casefold()
+
+
+def _judge(algorithm: Algorithm) -> tuple[Judge | None, Engine | None]:
+    """What gives verdicts, where the algorithm needs some, and its engine, unless it came with an account of its own.
+
+    One that is made here repeats itself as often as is wanted.
+    """
+    if not isinstance(algorithm, CounterfactualFaithfulness | CorrectnessAlgorithm):
+        return None, None
+    engines: list[Engine] = []
+
+    def keep(engine: Engine) -> Engine:
+        engines.append(engine)
+        return engine
+
+    judge = load_judge(algorithm.judge, meter=keep, repeats=algorithm.repeats)
+    return judge, engines[0] if engines else None
+
+
+def _question(trace: Trace, generation: Generation) -> str | None:
+    """What the answer answers: what is fixed of the last user turn, else the trace's query."""
+    fixed = [segment.text for segment in generation.segments if segment.fixed and segment.text.strip()]
+    return fixed[-1] if fixed else trace.query
 
 
 def _metric(algorithm: Algorithm) -> tuple[str | Metric | None, Engine | None]:
@@ -155,6 +243,8 @@ def _metric(algorithm: Algorithm) -> tuple[str | Metric | None, Engine | None]:
     ConfigurationError
         The metric is unknown, or needs an embedder and there is none.
     """
+    if isinstance(algorithm, CounterfactualFaithfulness | CorrectnessAlgorithm):
+        return None, None
     if not isinstance(algorithm, SimilarityAlgorithm):
         named = algorithm.embedder or os.environ.get(EMBED_VARIABLE, "").strip() or None
         finds = None if named is None else load_embedder(named)
@@ -174,12 +264,14 @@ def _metric(algorithm: Algorithm) -> tuple[str | Metric | None, Engine | None]:
 def _sampling(algorithm: Algorithm, generation: Generation, response: str, engine: Engine) -> Sampling:
     """How answers are generated: room for the recorded one and half again as much."""
     found = sampling_like(generation, response_tokens=count_text(engine, response))
-    return replace(found, temperature=algorithm.temperature) if isinstance(algorithm, SimilarityAlgorithm) else found
+    if not isinstance(algorithm, SimilarityAlgorithm | CorrectnessAlgorithm):
+        return found
+    return replace(found, temperature=algorithm.temperature)
 
 
 def _how_generated(algorithm: Algorithm, generation: Generation, sampling: Sampling) -> list[str]:
     """How answers are generated, where they are, and that the recorded one was not."""
-    if not isinstance(algorithm, SimilarityAlgorithm):
+    if not isinstance(algorithm, SimilarityAlgorithm | CorrectnessAlgorithm):
         return []
     recorded = generation.parameters.get("temperature")
     differs = isinstance(recorded, int | float) and recorded != sampling.temperature
@@ -190,12 +282,19 @@ def _how_generated(algorithm: Algorithm, generation: Generation, sampling: Sampl
 
 
 def _n_repeats(algorithm: Algorithm) -> int:
-    if algorithm.needs_reference:
-        return 0
-    return N_REPEATS_GENERATED if isinstance(algorithm, SimilarityAlgorithm) else N_REPEATS
+    if Capability.GENERATE in algorithm.needs:
+        return N_REPEATS_GENERATED
+    return N_REPEATS if algorithm.name == "likelihood" else 0
 
 
-def _generation(trace: Trace, options: Options) -> Generation:
+def generation_of(trace: Trace, options: Options) -> Generation:
+    """The model call that is looked into: the named one, else the one that gave the answer.
+
+    Raises
+    ------
+    ConfigurationError, InputError
+        Two are named, or there is none of that name or number.
+    """
     step, identifier = options.step, options.generation
     if step is not None and identifier is not None:
         raise ConfigurationError(f"step {step} and generation {identifier!r} both name a model call; give one of them")

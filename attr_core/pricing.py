@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from attr_core._setup import Setup
-from attr_core.algorithms import SimilarityAlgorithm, Subject, default_estimator
+from attr_core.algorithms import CounterfactualFaithfulness, SimilarityAlgorithm, Subject, default_estimator
 from attr_core.capabilities import is_free, price_of
+from attr_core.claims import split_claims
 from attr_core.estimators import (
     Banzhaf,
     ContextCite,
@@ -24,14 +26,24 @@ from attr_core.estimators import (
 )
 from attr_core.estimators.path_gradients import GATES
 from attr_core.interventions import sampling_like
+from attr_core.judge._prices import table_cost
 from attr_core.metering import SLICE
 from attr_core.prompt import ablate, ablations, count_text, count_tokens, most_tokens
 from attr_core.protocols import Estimator, SizesScores, SizesTails, TailSize
 from attr_core.results import Cost, Plan, Step
-from attr_core.types import Message, Prompt
+from attr_core.types import Claim, Message, Prompt, Segment
 from attr_core.values import can_hide
+from attr_core.values._judging import as_text
 
-__all__ = ["N_REPEATS_GENERATED", "gate_calls", "most_gate_calls", "on_the_model_itself", "plan_of"]
+__all__ = [
+    "N_REPEATS_GENERATED",
+    "answers_judged",
+    "gate_calls",
+    "judged",
+    "most_gate_calls",
+    "on_the_model_itself",
+    "plan_of",
+]
 
 _FIXED = (Banzhaf, ContextCite, DebiasedLasso, LeaveOneOut, Shapley)
 
@@ -80,6 +92,8 @@ def plan_of(setup: Setup) -> Plan:
     )
     if setup.generates:
         steps, most = _generating(setup, sizes)
+    elif not setup.scores:
+        steps, most = _reading(setup)
     elif _screens(setup.estimator):
         steps, most = _screening(setup, sizes)
     else:
@@ -127,7 +141,7 @@ def on_the_model_itself(setup: Setup) -> str | None:
     """
     from attr_core.engines._prices import token_price
 
-    model = setup.generation.model
+    model = setup.generation.model if setup.scores else None
     if not model or model == setup.engine.spec or not all(map(_COPIED.fullmatch, (model, setup.trace.id))):
         return None
     if (price := token_price(model)) is None:
@@ -173,7 +187,7 @@ def gate_calls(n_targets: int) -> int:
 def _looks(setup: Setup, estimator: Estimator) -> int:
     """How often an estimator differentiates along the path: a screen inside a hierarchy once a round."""
     if isinstance(estimator, Hierarchical):
-        if setup.generates:
+        if not setup.scores:
             return 0
         can = can_hide(
             setup.engine if setup.screen is None else setup.screen, setup.generation, setup.columns, setup.response
@@ -231,6 +245,9 @@ def _generating(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
     ]
     answers = setup.estimator.n_masks(len(setup.columns)) + setup.n_repeats
     most = _cost(setup.engine, answers, sizes.most_full, new)
+    if setup.judge is not None:
+        steps.append(_judged_step("answers judged", judged(setup, *answers_judged(setup, masks))[0]))
+        most += sum([judged(setup, *answers_judged(setup, 1))[1]] * answers, Cost())
     if setup.embedder is not None and not is_free(setup.embedder):
         # The whole answer once, and each of its claims for each of the recorded ones.
         texts = (masks + setup.n_repeats) * (1 + len(setup.claims))
@@ -266,6 +283,34 @@ def _screening(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
     return steps, Cost(calls=most + setup.n_repeats, tokens_in=tokens, usd=tokens * each) + embedded
 
 
+def answers_judged(setup: Setup, n_answers: int) -> tuple[list[Claim], list[Segment]]:
+    """The table of so many answers, as long as the recorded one, against what is expected."""
+    return list(split_claims(setup.expected or " ")), [as_text("", setup.response)] * n_answers
+
+
+def _reading(setup: Setup) -> tuple[list[Step], Cost]:
+    """As :func:`_ablating`, where all that is asked is a judge, once for all ablations."""
+    claims, columns = list(setup.claims), list(setup.columns)
+    expected, most = judged(setup, claims, columns)
+    whole = as_text("", "\n\n".join(segment.text for segment in columns))
+    if isinstance(setup.algorithm, CounterfactualFaithfulness) and setup.algorithm.joint and len(columns) > 1:
+        for n_texts in (1, len(columns), len(claims)):
+            most += judged(setup, claims, [whole] * n_texts)[1]
+    return [_judged_step("claims judged by segments", expected)], most
+
+
+def judged(setup: Setup, claims: Sequence[Claim], columns: Sequence[Segment]) -> tuple[Cost, Cost]:
+    """What one table of the set-up's judge takes, as expected and at most."""
+    if setup.judge is None:
+        return Cost(), Cost()
+    repeats = getattr(setup.algorithm, "repeats", 1)
+    return table_cost(setup.judge, claims, columns, question=setup.question, repeats=repeats, engine=setup.judge_engine)
+
+
+def _judged_step(name: str, cost: Cost) -> Step:
+    return Step(name, cost.calls, cost.tokens_in + cost.tokens_out, tokens_out=cost.tokens_out, usd=cost.usd)
+
+
 def _most_of_segment(setup: Setup) -> int:
     """More tokens than the longest segment takes where it is embedded."""
     return max((len(segment.text.encode("utf-8", "replace")) for segment in setup.columns), default=0) + 8
@@ -282,7 +327,7 @@ def _tail_size(setup: Setup) -> TailSize:
 def _without_screen(setup: Setup) -> list[str]:
     """What to say where many segments are ablated exactly since the engine cannot hide them."""
     if (
-        setup.generates
+        not setup.scores
         or can_hide(setup.engine, setup.generation, setup.columns, setup.response)
         or setup.screen is not None
         or setup.estimator.n_masks(len(setup.columns)) <= len(setup.columns) + 2

@@ -44,6 +44,9 @@ __all__ = [
     "freeze_arrays",
 ]
 
+DIAGNOSIS_SCHEMA = 1
+"""Of :meth:`Diagnosis.to_dict`."""
+
 FloatArray = NDArray[np.float64]
 MaskArray = NDArray[np.bool_]
 """Masks over segments; True keeps the segment."""
@@ -58,6 +61,8 @@ class Verdict(StrEnum):
     UNDETERMINED = "undetermined"
     HELPFUL = "helpful"
     HARMFUL = "harmful"
+    SUPPORTS = "supports"
+    UNDERMINES = "undermines"
 
 
 class SupportVerdict(StrEnum):
@@ -321,7 +326,18 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A named failure with its evidence, the intervention that proves it and what to do."""
+    """A named failure with its evidence, the intervention that proves it and what to do.
+
+    ``label`` is one of :class:`attr_core.diagnosis.Label`; ``secondary`` are further labels that apply, in their order.
+    ``outcome`` is what the answer amounts to (:class:`attr_core.support.Outcome`). ``culprits`` are ids of segments
+    that the label is about. ``proof`` is the intervention that changes the outcome with what was said in each run, as
+    plain JSON (:func:`attr_core.api.prove` runs it again); ``None`` where the label rests on the judge alone.
+    ``confidence`` is the probability that the intervention repairs more often than the unchanged prompt, given these
+    runs; NaN where nothing was run. ``strategy`` is ``cause``, or ``support`` where nothing was run again: then nothing
+    is said of causes. ``scores`` are metrics, ``grid`` is cause beside support for each claim and segment, and
+    ``conflicts`` are segments that contradict each other, all as plain JSON. ``judge`` is who judged;
+    ``judged_by`` is ``evidence`` where no judge has spoken.
+    """
 
     label: str
     headline: str
@@ -330,6 +346,56 @@ class Diagnosis:
     proof: Mapping[str, Any] | None = None
     fixes: tuple[str, ...] = ()
     confidence: float = math.nan
+    trace_id: str = ""
+    generation_id: str = ""
+    outcome: str = "undetermined"
+    question: str | None = None
+    answer: str = ""
+    expected: str | None = None
+    culprits: tuple[str, ...] = ()
+    strategy: str = "cause"
+    scores: tuple[Mapping[str, Any], ...] = ()
+    grid: Mapping[str, Any] | None = None
+    conflicts: tuple[Mapping[str, Any], ...] = ()
+    judge: str | None = None
+    judged_by: str = "judged"
+    measured_on: str | None = None
+    n_runs: int = 0
+    seed: int = 0
+    cost: Cost = field(default_factory=Cost)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; NaN becomes ``None``. :meth:`from_dict` reads it back."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+        spent = {f.name: getattr(self.cost, f.name) for f in fields(self.cost)}
+        known = {
+            name: None if isinstance(value, float) and math.isnan(value) else value for name, value in spent.items()
+        }
+        unsure = math.isnan(self.confidence)
+        return {"schema": DIAGNOSIS_SCHEMA, **plain, "confidence": None if unsure else self.confidence, "cost": known}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Diagnosis:
+        """Read what :meth:`to_dict` wrote.
+
+        Raises
+        ------
+        ConfigurationError
+            Written by a newer attrkit.
+        """
+        if data.get("schema") != DIAGNOSIS_SCHEMA:
+            raise ConfigurationError(
+                f"diagnosis schema {data.get('schema')!r} is not {DIAGNOSIS_SCHEMA}; upgrade attrkit"
+            )
+        values = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        values["confidence"] = math.nan if values["confidence"] is None else values["confidence"]
+        spent: dict[str, Any] = {name: math.nan if value is None else value for name, value in values["cost"].items()}
+        values["cost"] = Cost(**spent)
+        return cls(**values)
 
 
 def freeze_arrays(holder: Any) -> None:

@@ -8,8 +8,6 @@ back exactly. Free-form metadata is kept as JSON; what JSON cannot say becomes i
 from __future__ import annotations
 
 import builtins
-import hashlib
-import json
 import os
 import sqlite3
 import time
@@ -18,13 +16,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from attr_core._storage import runs, trace_rows
-from attr_core._storage.database import insert, open_database, select, unescape
+from attr_core._storage import findings, runs, trace_rows
+from attr_core._storage.database import open_database, select, unescape
 from attr_core._storage.memory import Memory
 from attr_core._storage.pending import PendingTrace, pending
 from attr_core._storage.spending import Spending
 from attr_core.attribution import Attribution
 from attr_core.errors import ConfigurationError, StoreError, TraceNotFoundError
+from attr_core.results import Diagnosis
 from attr_core.types import Generation, Trace
 
 __all__ = ["SHORTEST_PREFIX", "PendingTrace", "Pruned", "Store", "StoreStats", "TraceSummary"]
@@ -253,25 +252,7 @@ class Store:
         TraceNotFoundError
             Its trace has not been saved.
         """
-        result = trace_rows.to_json(attribution.to_dict())
-        digest = hashlib.sha256(result.encode("utf-8", "surrogatepass")).hexdigest()
-        row = {
-            "id": f"at_{digest[:16]}",
-            "trace_id": attribution.trace_id,
-            "generation_id": attribution.generation_id,
-            "method": attribution.method,
-            "measured_on": attribution.measured_on,
-            "saved_at": time.time(),
-            "result": result,
-        }
-        with self._database.writing() as db:
-            if not runs.is_there(db, attribution.trace_id):
-                raise TraceNotFoundError(
-                    f"trace {attribution.trace_id!r} is not in {self.path}; save the trace before its attribution"
-                )
-            insert(db, "attributions", [row], key=("trace_id", "id"))
-            if cut is not None:
-                runs.keep_segments(db, attribution.trace_id, cut)
+        self._keep(attribution, cut)
 
     def attributions(self, trace_id: str, *, skip_damaged: bool = False) -> builtins.list[Attribution]:
         """Results of that trace, in the order they were first saved.
@@ -289,18 +270,38 @@ class Store:
         StoreError
             A result is damaged or was written by a newer attrkit.
         """
+        return self._results(Attribution, trace_id, skip_damaged)
+
+    def save_diagnosis(self, diagnosis: Diagnosis) -> None:
+        """Keep a diagnosis with its trace; the same one twice is kept once.
+
+        Raises
+        ------
+        TraceNotFoundError
+            Its trace has not been saved.
+        """
+        self._keep(diagnosis, None)
+
+    def diagnoses(self, trace_id: str, *, skip_damaged: bool = False) -> builtins.list[Diagnosis]:
+        """Diagnoses of that trace, in the order they were first saved; see :meth:`attributions`."""
+        return self._results(Diagnosis, trace_id, skip_damaged)
+
+    def _keep(self, found: Attribution | Diagnosis, cut: Generation | None) -> None:
+        row = findings.row_of(found)
+        with self._database.writing() as db:
+            if not runs.is_there(db, found.trace_id):
+                raise TraceNotFoundError(
+                    f"trace {found.trace_id!r} is not in {self.path}; save the trace before what was found about it"
+                )
+            findings.write(db, type(found), row)
+            if cut is not None:
+                runs.keep_segments(db, found.trace_id, cut)
+
+    def _results(
+        self, kind: type[findings.Result], trace_id: str, skip_damaged: bool
+    ) -> builtins.list[findings.Result]:
         with self._database.reading() as db:
-            trace_id = self._resolve(db, trace_id)
-            sql = "SELECT id, result FROM attributions WHERE trace_id = ? ORDER BY rowid"
-            rows = select(db, sql, [trace_id])
-        found = []
-        for row in rows:
-            try:
-                found.append(_attribution(row))
-            except StoreError:
-                if not skip_damaged:
-                    raise
-        return found
+            return findings.read(db, kind, self._resolve(db, trace_id), skip_damaged=skip_damaged)
 
     def delete(self, id: str) -> None:  # noqa: A002
         """Remove a trace with everything that belongs to it; the whole id is needed.
@@ -382,18 +383,6 @@ def _summary(row: Mapping[str, Any]) -> TraceSummary:
         started = None
     names = ("id", "query", "answer", "model", "framework", "status", "n_generations", "n_documents", "n_attributions")
     return TraceSummary(started=started, **{name: values[name] for name in names})
-
-
-def _attribution(row: Mapping[str, Any]) -> Attribution:
-    where = f"table attributions, row {row['id']}"
-    try:
-        return Attribution.from_dict(json.loads(unescape(row["result"])))
-    except ConfigurationError as error:  # written by a newer attrkit
-        raise StoreError(f"{where}: {error}") from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise StoreError(
-            f"{where} is damaged ({error}); delete that trace, or read the others with skip_damaged=True"
-        ) from error
 
 
 def _contains(text: Any, part: str) -> bool:

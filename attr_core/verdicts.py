@@ -52,22 +52,28 @@ def adjusted_p_values(estimate: Estimate, delta: FloatArray) -> FloatArray:
 
 
 def weigh(
-    estimate: Estimate, delta: FloatArray, p_values: FloatArray, *, knows_right: bool = False
+    estimate: Estimate,
+    delta: FloatArray,
+    p_values: FloatArray,
+    *,
+    knows_right: bool = False,
+    words: tuple[Verdict, Verdict] | None = None,
 ) -> NDArray[np.str_]:
     """Verdicts ``(n_targets, n_segments)``: ``drives`` above δ, ``opposes`` below -δ, ``no effect`` within, else open.
 
     Computed effects are weighed by themselves. Sampled ones drive or oppose where the whole interval lies beyond δ and
     the adjusted p-value is at most 1 - level, and have no effect where the whole interval lies within. Those of an
     estimator that only ranks stay ``undetermined``, as does NaN. Where the value function knows what is right, the
-    words are ``helpful`` and ``harmful``.
+    words are ``helpful`` and ``harmful``; ``words`` are its own, for above and below.
     """
+    above, below = words or ((Verdict.HELPFUL, Verdict.HARMFUL) if knows_right else (Verdict.DRIVES, Verdict.OPPOSES))
     verdicts = np.full(estimate.effects.shape, Verdict.UNDETERMINED.value, dtype="<U16")
     if not estimate.decisive:
         return verdicts
     low, high = (estimate.effects, estimate.effects) if estimate.exact else (estimate.low, estimate.high)
     sure = estimate.exact | (p_values <= 1 - estimate.level)
     margin = delta[:, None]
-    verdicts[(low > margin) & sure] = Verdict.HELPFUL.value if knows_right else Verdict.DRIVES.value
-    verdicts[(high < -margin) & sure] = Verdict.HARMFUL.value if knows_right else Verdict.OPPOSES.value
+    verdicts[(low > margin) & sure] = above.value
+    verdicts[(high < -margin) & sure] = below.value
     verdicts[(low >= -margin) & (high <= margin)] = Verdict.NO_EFFECT.value
     return verdicts

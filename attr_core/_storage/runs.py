@@ -8,7 +8,7 @@ from typing import Any
 
 from attr_core._storage import trace_rows
 from attr_core._storage.database import execute, insert, select
-from attr_core._storage.schema import RUN_TABLES
+from attr_core._storage.schema import RESULT_TABLES, RUN_TABLES
 from attr_core.types import Generation, Trace
 
 
@@ -57,7 +57,7 @@ def count(db: sqlite3.Connection, condition: str, parameters: Sequence[Any]) -> 
 
 def delete(db: sqlite3.Connection, condition: str, parameters: Sequence[Any]) -> None:
     """Remove the traces that a condition on their table names, with everything that belongs to them."""
-    for table in (*RUN_TABLES, "attributions"):
+    for table in (*RUN_TABLES, *RESULT_TABLES):
         sql = f"DELETE FROM {table} WHERE trace_id IN (SELECT id FROM traces WHERE {condition})"  # noqa: S608
         execute(db, sql, parameters)
     execute(db, f"DELETE FROM traces WHERE {condition}", parameters)  # noqa: S608

@@ -22,7 +22,9 @@ APPLICATION_ID = 0x61747472
 """``attr``, in the header of the file: tells it from another program's database."""
 
 RUN_TABLES = ("tags", "generations", "turns", "retrievals", "documents", "tool_calls")
-"""What is written again when a trace is saved again; ``attributions`` are kept."""
+"""What is written again when a trace is saved again; results are kept."""
+
+RESULT_TABLES = ("attributions", "diagnoses")
 
 
 def digest(stored: bytes) -> bytes:
@@ -154,6 +156,15 @@ def _create_memory_and_cache(db: Any) -> None:
     db["measurements"].create_index(["used_at", "size"])
 
 
+def _create_diagnoses(db: Any) -> None:
+    _create_part(
+        db,
+        "diagnoses",
+        {"id": str, "generation_id": str, "label": str, "judge": str, "saved_at": float, "result": str},
+        ("id",),
+    )
+
+
 def _create_part(db: Any, name: str, columns: dict[str, type], key: tuple[str, ...]) -> None:
     db.create_table(
         name,
@@ -183,4 +194,4 @@ SELECT t.id, t.started, t.started_at, t.rowid AS number,
 FROM traces t
 """
 
-MIGRATIONS: tuple[Callable[[Any], None], ...] = (_create_traces, _create_memory_and_cache)
+MIGRATIONS: tuple[Callable[[Any], None], ...] = (_create_traces, _create_memory_and_cache, _create_diagnoses)

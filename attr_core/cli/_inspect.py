@@ -39,6 +39,8 @@ Examples:
 
   attrkit inspect last --estimator context-cite --budget calls=80 --json
 
+  attrkit inspect last --instead "It opened in 1997."
+
   attrkit inspect last --algorithm similarity --engine litellm:gpt-4o-mini --budget usd=0.05 --dry-run
 """
 
@@ -50,7 +52,7 @@ def demo(
     from attr_core.api import explain
     from attr_core.demo import DOCUMENTS, QUESTION
 
-    measuring = _engine(engine, yes)
+    measuring = loaded_engine(engine, yes)
     if not json_:
         typer.echo(f"An invented fact, so that no model can know it. {QUESTION}")
         for document in DOCUMENTS:
@@ -79,6 +81,14 @@ def inspect(
     ] = "likelihood",
     expected: Annotated[
         str | None, typer.Option("--expected", help="The answer that would have been right; for --algorithm reference.")
+    ] = None,
+    instead: Annotated[
+        str | None,
+        typer.Option(
+            "--instead",
+            help="Another answer to contrast with what was answered, without saying that it is right; implies "
+            "--algorithm reference.",
+        ),
     ] = None,
     metric: Annotated[
         str | None,
@@ -152,12 +162,12 @@ def inspect(
     found = _trace(trace, file, db)
     if expected is not None:
         found = replace(found, reference=expected)
-    measuring = _engine(engine, yes)  # asks where a model must be downloaded first
+    measuring = loaded_engine(engine, yes)  # asks where a model must be downloaded first
     choice: dict[str, Any] = {
         "engine": measuring if engine else None,  # chosen or not, that is told apart
-        "algorithm": _algorithm(algorithm, metric, embed),
+        "algorithm": _algorithm(algorithm, metric, embed, instead),
         "estimator": estimator,
-        "screen_with": _engine(screen_with, yes) if screen_with else None,
+        "screen_with": loaded_engine(screen_with, yes) if screen_with else None,
         "step": step,
         "claims": [number - 1 for number in claim] if claim else None,
         "spans": span or [],
@@ -192,17 +202,24 @@ def inspect(
 
 def _trace(identifier: str | None, file: Path | None, db: Path | None) -> Any:
     from attr_core._files import read_messages
-    from attr_core.store import Store
 
     if file is not None:
         return read_messages(file)
     if identifier is None:
         raise InputError("name a trace or 'last'")
+    return stored_trace(identifier, db)
+
+
+def stored_trace(identifier: str, db: Path | None) -> Any:
+    """The stored trace of that id, or the last one."""
+    from attr_core.store import Store
+
     with Store(db) as store:
         return store.last() if identifier == "last" else store.get(identifier)
 
 
-def _engine(spec: str | None, yes: bool) -> Any:
+def loaded_engine(spec: str | None, yes: bool) -> Any:
+    """The engine that a spec names; asks before a model is downloaded."""
     from attr_core.engines import load_engine
     from attr_core.errors import DownloadNeededError
 
@@ -218,10 +235,14 @@ def _engine(spec: str | None, yes: bool) -> Any:
         return load_engine(spec, download=True)
 
 
-def _algorithm(name: str, metric: str | None, embed: str | None) -> Any:
-    from attr_core.algorithms import SimilarityAlgorithm, algorithm_named
+def _algorithm(name: str, metric: str | None, embed: str | None, instead: str | None) -> Any:
+    from attr_core.algorithms import ReferenceAlgorithm, SimilarityAlgorithm, algorithm_named
 
     found: Any = replace(algorithm_named(name), embedder=embed)
+    if instead is not None:
+        if isinstance(found, SimilarityAlgorithm):
+            raise ConfigurationError("--instead contrasts answers that are scored; leave out --algorithm similarity")
+        found = ReferenceAlgorithm(embedder=embed, instead=instead)
     if metric is not None and not isinstance(found, SimilarityAlgorithm):
         raise ConfigurationError("--metric compares answers; add --algorithm similarity, or leave it out")
     return found if metric is None else replace(found, metric=metric)

@@ -6,14 +6,16 @@ Nothing that costs money judges unless it is named.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from attr_core.engines import load_engine
 from attr_core.engines.local_models import default_model
+from attr_core.judge._callables import engine_of
 from attr_core.judge.decompose import decompose_claims
 from attr_core.judge.likelihood import LikelihoodJudge
 from attr_core.judge.llm import LLMJudge
-from attr_core.protocols import Judge
+from attr_core.protocols import Engine, Judge
 
 __all__ = ["JUDGE_VARIABLE", "LLMJudge", "LikelihoodJudge", "decompose_claims", "load_judge"]
 
@@ -22,7 +24,13 @@ JUDGE_VARIABLE = "ATTRKIT_JUDGE"
 _LIKELIHOOD = "likelihood"
 
 
-def load_judge(spec: str | Judge | Any | None = None, *, download: bool = False, **options: Any) -> Judge:
+def load_judge(
+    spec: str | Judge | Any | None = None,
+    *,
+    download: bool = False,
+    meter: Callable[[Engine], Engine] | None = None,
+    **options: Any,
+) -> Judge:
     """The judge that a spec names.
 
     Parameters
@@ -34,6 +42,9 @@ def load_judge(spec: str | Judge | Any | None = None, *, download: bool = False,
         variable ``ATTRKIT_JUDGE``, else ``likelihood``: its results say that no judge has spoken.
     download : bool, default False
         Whether the default local model may be downloaded where none is installed.
+    meter : callable, optional
+        What becomes of the engine before the judge gets it: a :class:`~attr_core.metering.MeteredEngine` with cache and
+        caps. By default every judge has one of its own without either.
     **options
         For the judge that is made.
 
@@ -56,9 +67,11 @@ def load_judge(spec: str | Judge | Any | None = None, *, download: bool = False,
     """
     if spec is None:
         spec = os.environ.get(JUDGE_VARIABLE, "").strip() or _LIKELIHOOD
-    if not isinstance(spec, str):
-        return spec if isinstance(spec, Judge) else LLMJudge(spec, **options)
-    prefix, _, engine = spec.strip().partition(":")
+    if isinstance(spec, Judge):
+        return spec
+    meter = meter or (lambda engine: engine)
+    prefix, _, name = spec.strip().partition(":") if isinstance(spec, str) else ("", "", "")
     if prefix == _LIKELIHOOD:
-        return LikelihoodJudge(load_engine(engine or default_model(), download=download), **options)
-    return LLMJudge(spec.strip(), **options)
+        options.pop("repeats", None)  # the same prompt has the same likelihood
+        return LikelihoodJudge(meter(load_engine(name or default_model(), download=download)), **options)
+    return LLMJudge(meter(engine_of(spec.strip() if isinstance(spec, str) else spec, by="LLMJudge")), **options)

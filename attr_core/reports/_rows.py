@@ -22,8 +22,10 @@ from attr_core.results import Verdict
 _STYLES = {
     Verdict.DRIVES: "bold green",
     Verdict.HELPFUL: "bold green",
+    Verdict.SUPPORTS: "bold green",
     Verdict.OPPOSES: "bold red",
     Verdict.HARMFUL: "bold red",
+    Verdict.UNDERMINES: "bold red",
     Verdict.NO_EFFECT: "dim",
     Verdict.UNDETERMINED: "yellow",
 }

@@ -13,7 +13,7 @@ from attr_core.types import TargetKind
 
 __all__ = ["compact", "telling_rows"]
 
-_CAUSES = (Verdict.DRIVES.value, Verdict.OPPOSES.value, Verdict.HELPFUL.value, Verdict.HARMFUL.value)
+_CAUSES = tuple(verdict.value for verdict in Verdict if verdict not in (Verdict.NO_EFFECT, Verdict.UNDETERMINED))
 
 
 def compact(attribution: Attribution) -> dict[str, Any]:

@@ -37,8 +37,8 @@ from attr_core.types import Claim, TargetKind, Trace
 
 __all__ = ["render_attribution", "render_placebos", "visible"]
 
-_FOR = frozenset({Verdict.DRIVES.value, Verdict.HELPFUL.value})
-_AGAINST = frozenset({Verdict.OPPOSES.value, Verdict.HARMFUL.value})
+_FOR = frozenset({Verdict.DRIVES.value, Verdict.HELPFUL.value, Verdict.SUPPORTS.value})
+_AGAINST = frozenset({Verdict.OPPOSES.value, Verdict.HARMFUL.value, Verdict.UNDERMINES.value})
 
 HEADING_WIDTH = 10
 
@@ -146,7 +146,7 @@ def _causes(view: _View) -> Iterator[RenderableType]:
 
     Of a tool call, each of its values.
     """
-    attribution, heading = view.attribution, "causes"
+    attribution, heading = view.attribution, "support" if _is_support(view.attribution) else "causes"
     for claim in attribution.claims:
         rows = attribution.rows(claim=claim.index, reading="total") or attribution.rows(claim=claim.index)
         claims = [row for row in rows if attribution.targets[row].kind is TargetKind.CLAIM]
@@ -159,6 +159,11 @@ def _causes(view: _View) -> Iterator[RenderableType]:
             line = " · ".join([*causes, *more])
             yield _headed(heading, Text.assemble((f"[{claim.index + 1}] ", "cyan"), line))
             heading = ""
+
+
+def _is_support(attribution: Attribution) -> bool:
+    """Whether it says what the context supports, and nothing of causes."""
+    return attribution.method.startswith("Faithfulness ")
 
 
 def _parts(attribution: Attribution, claim: Claim, rows: Sequence[int]) -> list[int]:
@@ -282,11 +287,13 @@ def _target(view: _View, row: int, name: str, *, is_brief: bool = False) -> Iter
 
 
 def _contrast(view: _View, row: int) -> Iterator[RenderableType]:
-    """The expected answer against the recorded one: how far the context as a whole leads to it, and each segment."""
+    """The expected answer, or another, against the recorded one: how far the context leads to it, and each segment."""
     attribution = view.attribution
     full, empty = attribution.full[row], attribution.closed_book[row]
-    odds = f"{full:+.1f} {attribution.unit} over what was answered with the context, {empty:+.1f} without"
-    yield Text.assemble(("expected ", "bold"), f"{quoted(attribution.targets[row].text)}  {odds}")
+    told = f"{full:+.1f} {attribution.unit} over what was answered with the context, {empty:+.1f} without"
+    told = told if attribution.unit == "nats" else _value(attribution, row)
+    name = "instead " if "[instead]" in attribution.method else "expected "
+    yield Text.assemble((name, "bold"), f"{quoted(attribution.targets[row].text)}  {told}")
     if attribution.segments:
         yield _indent(Rows(attribution, row, view.top, view.origins), 4)
         for told in together_lines(attribution, row):
@@ -341,6 +348,7 @@ def _quality(attribution: Attribution) -> Iterator[str]:
     if math.isfinite(attribution.noise_floor):
         is_scored = attribution.unit == "nats"
         again = "one prompt scored alone and in a batch differs" if is_scored else "answers to the same prompt differ"
+        again = "the judge's repeats differ" if _is_support(attribution) else again
         parts.append(f"{again} by {attribution.noise_floor:.1g} {attribution.unit}")
     if attribution.n_unfit:
         parts.append(f"{attribution.n_unfit} ablations were too long for the window")

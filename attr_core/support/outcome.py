@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from attr_core.protocols import Judge
 from attr_core.results import Cost, SupportVerdict
+from attr_core.support._refusals import declines
 from attr_core.support.matrix import as_segment
 from attr_core.types import Claim
 
-__all__ = ["Outcome", "Standard", "is_refusal", "outcomes"]
+__all__ = ["Outcome", "Standard", "is_refusal", "outcome_of", "outcomes"]
 
 
 class Outcome(StrEnum):
@@ -41,43 +41,19 @@ class Standard:
     question: str | None = None
 
 
-_APOLOGY = r"(?:(?:i['’]?m|i am|we['’]re|we are)\s+)?(?:sorry|afraid)[,.!]?\s*(?:but\s+)?(?:that\s+)?"
-_OPENING = rf"^\W*(?:{_APOLOGY})?"
-_UNABLE = (
-    r"(?:i|we)\s+(?:can(?:no|['’])?t|can not|could\s*n(?:o|['’])t|(?:am|are|was|were)\s+(?:not\s+able|unable)|"
-    r"do\s*n(?:o|['’])t|did\s*n(?:o|['’])t)\s+(?:to\s+)?(?:find|answer|know|have|see|determine|say|tell|provide|help|"
-    r"assist|locate|comply)"
-)
-_ABSENT = (
-    r"(?:the|this|that|your|no|there(?:['’]s| is| are| was)?)\b[^.!?]{0,80}?"
-    r"(?:does\s*n(?:o|['’])t|do\s*n(?:o|['’])t|did\s*n(?:o|['’])t|is\s*n(?:o|['’])t|(?:is|are|was|were)\s+not|"
-    r"no(?:\s+\w+){0,2}\s+(?:information|mention|answer|data|details?))[^.!?]{0,60}"
-)
-_ABOUT = r"(?:context|documents?|passages?|sources?|text|information|question)"
-_DECLINES = re.compile(rf"{_OPENING}{_UNABLE}", re.IGNORECASE)
-_SAYS_NOTHING = re.compile(rf"{_OPENING}{_ABSENT}", re.IGNORECASE)
-_WORD_ABOUT = re.compile(rf"\b{_ABOUT}\b", re.IGNORECASE)
-_SAYS = re.compile(
-    r"\b(?:mention|contain|state|specif|includ|provid|sa(?:y|id)|giv|indicat|answer|information|details?|about)",
-    re.IGNORECASE,
-)
-_BARE = re.compile(
-    r"^\W*(?:unknown|n/?a|not (?:known|stated|specified|mentioned|given|available|found|sure)|no answer|"
-    r"i do not know|unanswerable)\W*$",
-    re.IGNORECASE,
-)
-
-
 def is_refusal(answer: str) -> bool:
-    """Whether an answer's first sentence declines to answer, by its words; English only.
+    """Whether an answer declines to answer, by the words that it begins with.
 
     "I'm sorry, I can't find that.", "The context does not mention it.", "Unknown." A sentence that denies something of
-    the matter itself ("The fair did not open in 1911.") is an answer.
+    the matter itself ("The fair did not open in 1911.", "We do not provide dental insurance.") is an answer, so is one
+    that declines a part and then says something ("The context gives no day, but it opened in 1911.").
+
+    A wrong "refused" is worse than a missed one, so it is silent where words do not tell: refusals of more than 2,000
+    characters, behind an introduction, inside JSON, by changing the subject or asking back in other words than the
+    usual; the commonest forms only in German, French, Spanish, Italian, Portuguese, Japanese and Chinese, none in other
+    languages. Time does not depend on the answer's length.
     """
-    first = re.split(r"(?<=[.!?])\s|\n", answer.strip(), maxsplit=1)[0]
-    if _DECLINES.search(first) or _BARE.search(first):
-        return True
-    return all(pattern.search(first) for pattern in (_SAYS_NOTHING, _WORD_ABOUT, _SAYS))
+    return declines(answer)
 
 
 def outcomes(judge: Judge, standard: Standard, texts: Sequence[str]) -> tuple[tuple[Outcome, ...], Cost]:

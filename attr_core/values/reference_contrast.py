@@ -22,7 +22,8 @@ class ReferenceContrast:
     """v(S) = log-odds of the expected answer less log-odds of the recorded response, both shown only the segments in S.
 
     Unit: nats. A segment that raises it speaks for the expected answer (``helpful``), one that lowers it for what was
-    answered instead (``harmful``: it misleads). Both texts are teacher-forced as wholes, so their lengths and wording
+    answered instead (``harmful``: it misleads). Where nobody says that the other answer is right, a foil, these read
+    ``drives`` and ``opposes``. Both texts are teacher-forced as wholes, so their lengths and wording
     count: give the expected answer in the words that the model would use. Cost: two scored prompts per mask, one for
     each text; ``hidden`` and ``gradients`` are offered where the engine offers them.
 
@@ -34,7 +35,9 @@ class ReferenceContrast:
     response : str
         What was recorded.
     expected : str
-        What should have been answered.
+        What should have been answered, or any other answer.
+    knows_right : bool, default True
+        Whether ``expected`` is right.
     targets : sequence of Target
         What :func:`reference_target` gives, or nothing.
     claims : sequence of Claim
@@ -56,7 +59,6 @@ class ReferenceContrast:
     name: ClassVar[str] = "ReferenceContrast"
     unit: ClassVar[str] = "nats"
     floor: ClassVar[float] = 1.0
-    knows_right: ClassVar[bool] = True
     needs: ClassVar[frozenset[Capability]] = ResponseLogOdds.needs
 
     def __init__(
@@ -67,13 +69,16 @@ class ReferenceContrast:
         segments: Sequence[Segment],
         response: str,
         expected: str,
+        knows_right: bool = True,
         targets: Sequence[Target] = (),
         claims: Sequence[Claim] = (),
         screen: Engine | None = None,
         embedder: Embeds | None = None,
     ) -> None:
         if " ".join(expected.split()) == " ".join(response.split()):
-            raise InputError("the expected answer is what was answered; there is nothing to tell apart")
+            named = "the expected answer" if knows_right else "the other answer"
+            raise InputError(f"{named} is what was answered; there is nothing to tell apart")
+        self.knows_right = knows_right
         self.targets = tuple(targets)
         self._again = partial(
             ReferenceContrast,
@@ -82,6 +87,7 @@ class ReferenceContrast:
             segments=segments,
             response=response,
             expected=expected,
+            knows_right=knows_right,
             claims=claims,
             screen=screen,
             embedder=embedder,

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from attr_core.claims import split_claims
-from attr_core.errors import EngineError, InputError
-from attr_core.metering import MeteredEngine
+from attr_core.errors import InputError
 from attr_core.metrics import Metric, metric_name, similarities
-from attr_core.prompt import ablations, count_tokens
-from attr_core.protocols import Capability, Completion, Engine, Generates, Sampling
+from attr_core.protocols import Capability, Engine, Sampling
 from attr_core.results import FloatArray, MaskArray
 from attr_core.types import Claim, Generation, Segment, Target, TargetKind
 from attr_core.values._documents import document_groups
+from attr_core.values._regenerating import Regenerations
 
 __all__ = ["ResponseSimilarity"]
-
-_CALLED = frozenset({"tool_calls", "function_call"})
 
 
 class ResponseSimilarity:
@@ -92,7 +88,7 @@ class ResponseSimilarity:
             raise InputError(f"generation {generation.id} has an empty response; nothing can be attributed")
         if any(target.kind is TargetKind.REFERENCE for target in targets):
             raise InputError("an expected answer is no part of the response; use ReferenceContrast for it")
-        self._engine: Any = engine
+        self._engine = engine
         self._generation = generation
         self._segments = tuple(segments)
         self._response = response
@@ -100,7 +96,7 @@ class ResponseSimilarity:
         self._metric = metric
         self._sampling = sampling
         self.targets = tuple(targets)
-        self._said: dict[bytes, str] = {}
+        self._regenerations = Regenerations(engine, generation, segments, sampling)
         self._cut: dict[str, tuple[str, ...]] = {}
 
     @property
@@ -138,14 +134,7 @@ class ResponseSimilarity:
 
     def fits(self, masks: MaskArray) -> MaskArray:
         """Which masks ``(n_masks,)`` leave a prompt that fits the model's window with room for an answer."""
-        limit = self._engine.max_context
-        if limit is None:
-            return np.ones(len(masks), dtype=np.bool_)
-        room = limit - self._sampling.max_tokens
-        if count_tokens(self._engine, self._generation.prompt) <= room:
-            return np.ones(len(masks), dtype=np.bool_)
-        prompts = ablations(self._generation, self._segments, masks)
-        return np.array([count_tokens(self._engine, prompt) <= room for prompt in prompts], dtype=np.bool_)
+        return self._regenerations.fits(masks)
 
     def exact(self, masks: MaskArray) -> FloatArray:
         """Similarity ``(n_masks, n_targets)`` under each mask; one generation per mask that fits, NaN for the others.
@@ -165,14 +154,7 @@ class ResponseSimilarity:
 
     def regenerations(self, masks: MaskArray) -> list[str]:
         """What the model says under each mask; one generation for each mask that was not asked for before."""
-        keys = [np.asarray(mask, dtype=np.bool_).tobytes() for mask in masks]
-        new = {key: mask for key, mask in zip(keys, masks, strict=True) if key not in self._said}
-        if new:
-            prompts = ablations(self._generation, self._segments, np.array(list(new.values())))
-            generates: Generates = self._engine
-            made = generates.generate(prompts, self._sampling)
-            self._said |= {key: self._text_of(one) for key, one in zip(new, made, strict=True)}
-        return [self._said[key] for key in keys]
+        return self._regenerations.texts(masks)
 
     def repeats(self, n: int) -> FloatArray:
         """Values ``(n, n_targets)`` of further generations of the prompt with every segment; the noise floor's source.
@@ -181,18 +163,8 @@ class ResponseSimilarity:
         at 0 they differ only where the engine does not reproduce itself. Cost: ``n`` generations; NaN, and none, where
         the prompt does not fit.
         """
-        whole = np.ones((1, self.n_segments), dtype=np.bool_)
-        if n < 1 or not self.fits(whole)[0]:
-            return np.full((max(n, 0), self.n_targets), np.nan)
-        return self._compared([self._text_of(self._repeat(number)) for number in range(1, n + 1)])
-
-    def _repeat(self, number: int) -> Completion:
-        is_sampled = self._sampling.temperature > 0
-        sampling = replace(self._sampling, seed=self._sampling.seed + number) if is_sampled else self._sampling
-        # Only what keeps measurements has to be told that another is wanted.
-        numbered = {"repeat": number} if isinstance(self._engine, MeteredEngine) else {}
-        found: list[Completion] = self._engine.generate([self._generation.prompt], sampling, **numbered)
-        return found[0]
+        texts = self._regenerations.again(n)
+        return self._compared(texts) if texts else np.full((max(n, 0), self.n_targets), np.nan)
 
     def _compared(self, texts: Sequence[str]) -> FloatArray:
         """Values ``(n_texts, n_targets)``."""
@@ -218,15 +190,6 @@ class ResponseSimilarity:
             self._cut[text] = tuple(claim.text for claim in split_claims(text)) if text.strip() else ()
         return self._cut[text]
 
-    def _text_of(self, completion: Completion) -> str:
-        said = completion.text
-        if not said.strip() and completion.finish_reason in _CALLED and self._generation.tool_calls:
-            raise EngineError(
-                f"{self._engine.spec} called tools but does not tell which, so they cannot be compared with those that "
-                "were recorded; use an engine that writes its calls, or a likelihood method"
-            )
-        return said
-
     def _again(self, *, targets: Sequence[Target], metric: Metric) -> ResponseSimilarity:
         made = ResponseSimilarity(
             self._engine,
@@ -238,7 +201,7 @@ class ResponseSimilarity:
             claims=self._claims,
             sampling=self._sampling,
         )
-        made._said, made._cut = self._said, self._cut
+        made._regenerations, made._cut = self._regenerations, self._cut
         return made
 
 

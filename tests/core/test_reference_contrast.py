@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
+from rich.console import Console
 
+from attr_core.algorithms import ReferenceAlgorithm
 from attr_core.api import attribute, plan
 from attr_core.attribution import Attribution
 from attr_core.errors import InputError
 from attr_core.protocols import Engine
 from attr_core.reports.compact import compact
+from attr_core.reports.terminal import render_attribution
 from attr_core.testing import AdditiveEngine
 from attr_core.types import TargetKind, Trace
 
@@ -69,6 +74,32 @@ def test_without_an_expected_answer_it_says_how_to_give_one(expected: str | None
 def test_an_expected_answer_that_was_given_leaves_nothing_to_tell_apart() -> None:
     with pytest.raises(InputError, match="nothing to tell apart"):
         attribute(trace(f" {ANSWER}\n"), engine=engine(), algorithm="reference", db=":memory:")
+
+
+def test_another_answer_that_nobody_says_is_right_is_driven_or_opposed_never_helped() -> None:
+    found = attribute(trace(None), engine=engine(), algorithm=ReferenceAlgorithm(instead=EXPECTED), db=":memory:")
+    assert (found.targets[0].text, found.method) == (EXPECTED, "ReferenceContrast[instead] × Banzhaf")
+    np.testing.assert_allclose(found.effects[0, columns(found)], [6.0, -4.0, 0.0], atol=1e-9)
+    assert [str(found.verdicts[0, column]) for column in columns(found)] == ["drives", "opposes", "no effect"]
+    console = Console(width=120, record=True, color_system=None, file=io.StringIO())
+    console.print(render_attribution(found))
+    assert "instead “It opened in 1911.”" in console.export_text()
+
+
+def test_another_answer_is_contrasted_whatever_is_expected_and_is_the_expected_one_where_both_are_the_same() -> None:
+    other = "It opened in 1950."
+    apart = attribute(trace(), engine=engine(), algorithm=ReferenceAlgorithm(instead=other), db=":memory:")
+    assert apart.targets[0].text == other
+    assert "helpful" not in apart.verdicts
+    alike = ReferenceAlgorithm(instead=" it opened  in 1911.")
+    same = attribute(trace(), engine=engine(), algorithm=alike, db=":memory:")
+    assert [str(same.verdicts[0, column]) for column in columns(same)] == ["helpful", "harmful", "no effect"]
+
+
+@pytest.mark.parametrize(("instead", "told"), [("  ", "--instead"), (ANSWER, "the other answer is what was answered")])
+def test_another_answer_that_is_none_is_refused(instead: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        attribute(trace(), engine=engine(), algorithm=ReferenceAlgorithm(instead=instead), db=":memory:")
 
 
 @pytest.mark.model

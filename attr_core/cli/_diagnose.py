@@ -1,0 +1,151 @@
+"""``attrkit diagnose`` and ``attrkit prove``: which failure an answer is, and the proof of it, run again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from attr_core.cli._inspect import EngineOption, YesOption, loaded_engine, stored_trace
+from attr_core.cli._shared import DatabaseOption, JsonOption, progress_bar, show, show_json
+from attr_core.errors import ConfigurationError
+
+JudgeOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Who judges, e.g. litellm:nvidia_nim/meta/llama-3.1-70b-instruct or hf:MODEL; default $ATTRKIT_JUDGE, "
+        "else likelihoods of the local model, and no judge has spoken."
+    ),
+]
+
+DIAGNOSE_EXAMPLES = """
+Examples:
+
+  attrkit diagnose last --expected "It opened in 1911."
+
+  attrkit diagnose tr_1f0c --judge litellm:nvidia_nim/meta/llama-3.1-70b-instruct --budget usd=0.20
+
+  attrkit diagnose last --instead "1997"
+
+  attrkit diagnose last --strategy support --json
+"""
+
+PROVE_EXAMPLES = """
+Examples:
+
+  attrkit prove last
+
+  attrkit prove tr_1f0c --fresh
+"""
+
+
+def diagnose(
+    trace: Annotated[str, typer.Argument(help="Trace id (its first characters will do) or 'last'.")],
+    expected: Annotated[
+        str | None, typer.Option("--expected", help="The answer that would have been right; kept with the trace.")
+    ] = None,
+    instead: Annotated[
+        str | None, typer.Option("--instead", help="An answer to hold against the one given; not kept.")
+    ] = None,
+    judge: JudgeOption = None,
+    engine: EngineOption = None,
+    strategy: Annotated[
+        str,
+        typer.Option(help="cause (run the prompt again), or support (ask the judge alone; says nothing of causes)."),
+    ] = "cause",
+    step: Annotated[int | None, typer.Option("--step", help="Which model call of the run, from 1.")] = None,
+    granularity: Annotated[
+        str | None,
+        typer.Option(help="How finely the context is cut: message, chunk, paragraph or sentence; default chunk."),
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Times that the judge judges; more tell its noise.", min=1)] = 1,
+    budget: Annotated[str, typer.Option(help="Hard caps, e.g. calls=64,tokens=20000,usd=0.50.")] = "",
+    seed: Annotated[int, typer.Option(help="Of the runs, where the application samples.")] = 0,
+    db: DatabaseOption = None,
+    json_: JsonOption = False,
+    yes: YesOption = False,
+) -> None:
+    """Say which failure an answer is, which piece of the context is to blame, what proves it, and what to do."""
+    from attr_core.api import diagnose as run
+    from attr_core.reports.diagnosis import render_diagnosis
+    from attr_core.results import Budget
+
+    caps = Budget.parse(budget)
+    chosen: Any = {"strategy": strategy, "granularity": granularity}
+    found = stored_trace(trace, db)
+    running = loaded_engine(engine, yes) if strategy == "cause" else None
+    judging = named_judge(judge, yes)
+    _agree([running, judging], budget, yes)
+    with progress_bar(quiet=json_) as progress:
+        diagnosis = run(
+            found,
+            expected=expected,
+            instead=instead,
+            judge=judging,
+            engine=running,
+            step=step,
+            repeats=repeats,
+            budget=caps,
+            seed=seed,
+            db=db,
+            progress=progress,
+            **chosen,
+        )
+    if json_:
+        show_json(diagnosis.to_dict())
+    else:
+        show(render_diagnosis(diagnosis))
+
+
+def prove(
+    trace: Annotated[str, typer.Argument(help="Trace id (its first characters will do) or 'last'.")],
+    judge: JudgeOption = None,
+    engine: EngineOption = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Generate and judge anew instead of reading the cache.")
+    ] = False,
+    db: DatabaseOption = None,
+    json_: JsonOption = False,
+    yes: YesOption = False,
+) -> None:
+    """Run the proof of a trace's last diagnosis again; exits with 1 where it does not hold."""
+    from attr_core.api import prove as run
+    from attr_core.reports.diagnosis import render_replay
+
+    found = stored_trace(trace, db)
+    running = loaded_engine(engine, yes) if engine else None
+    judging = named_judge(judge, yes) if judge else None
+    with progress_bar(quiet=json_) as progress:
+        replay = run(found, judge=judging, engine=running, fresh=fresh, db=db, progress=progress)
+    if json_:
+        show_json(replay.to_dict())
+    else:
+        show(render_replay(replay))
+    if not replay.holds:
+        raise typer.Exit(1)
+
+
+def named_judge(spec: str | None, yes: bool) -> Any:
+    """What a judge's spec names, loaded here so that whether it costs can be asked; ``None`` stays the default."""
+    import os
+
+    from attr_core.judge import JUDGE_VARIABLE
+
+    name = (spec or os.environ.get(JUDGE_VARIABLE, "")).strip()
+    return None if not name else name if name.startswith("likelihood") else loaded_engine(name, yes)
+
+
+def _agree(engines: list[Any], budget: str, yes: bool) -> None:
+    """Ask before anything is paid; where nobody can answer that is an error, and nothing is sent."""
+    import sys
+
+    from attr_core.capabilities import is_free
+
+    paid = [one for one in engines if one is not None and not isinstance(one, str) and not is_free(one)]
+    if yes or not paid:
+        return
+    names = " and ".join(dict.fromkeys(one.spec for one in paid))
+    capped = f"within {budget}" if budget else "with no cap"
+    if not sys.stdin.isatty():
+        raise ConfigurationError(f"{names} may cost money, {capped}. Add --yes to go on, --budget usd=… to cap it")
+    typer.confirm(f"{names} may cost money, {capped}. Go on?", abort=True, err=True)

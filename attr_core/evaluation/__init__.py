@@ -1,0 +1,1 @@
+"""Data sets to evaluate on, and what runs over them."""
