@@ -92,7 +92,7 @@ def within_calls(setup: Setup, options: Options, *, sample: bool) -> Setup:
 def _most_calls(setup: Setup) -> int:
     """Of the estimate alone."""
     of_masks = setup.estimator.n_masks(len(setup.columns))
-    of_judge = judged(setup, *answers_judged(setup, of_masks))[0].calls if setup.generates else 0
+    of_judge = judged(setup, *answers_judged(setup, of_masks))[0].calls
     return (of_masks + most_gate_calls(setup, setup.estimator)) * setup.n_continuations + of_judge
 
 
@@ -109,7 +109,7 @@ def _most_masks(setup: Setup, calls: int) -> int:
 
 def _calls_an_answer(setup: Setup) -> int:
     """Of the unchanged prompt once more: the answer, and its judging where it is another one."""
-    return 1 + (judged(setup, *answers_judged(setup, 1))[0].calls if setup.judge is not None else 0)
+    return 1 + judged(setup, *answers_judged(setup, 1))[0].calls
 
 
 def _within_judged(setup: Setup, calls: int) -> Setup:

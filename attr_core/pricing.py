@@ -247,7 +247,7 @@ def _generating(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
     most = _cost(setup.engine, answers, sizes.most_full, new)
     if setup.judge is not None:
         steps.append(_judged_step("answers judged", judged(setup, *answers_judged(setup, masks))[0]))
-        most += sum([judged(setup, *answers_judged(setup, 1))[1]] * answers, Cost())
+        most += sum([judged(setup, *answers_judged(setup, 1, at_most=True))[1]] * answers, Cost())
     if setup.embedder is not None and not is_free(setup.embedder):
         # The whole answer once, and each of its claims for each of the recorded ones.
         texts = (masks + setup.n_repeats) * (1 + len(setup.claims))
@@ -283,9 +283,10 @@ def _screening(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
     return steps, Cost(calls=most + setup.n_repeats, tokens_in=tokens, usd=tokens * each) + embedded
 
 
-def answers_judged(setup: Setup, n_answers: int) -> tuple[list[Claim], list[Segment]]:
-    """The table of so many answers, as long as the recorded one, against what is expected."""
-    return list(split_claims(setup.expected or " ")), [as_text("", setup.response)] * n_answers
+def answers_judged(setup: Setup, n_answers: int, *, at_most: bool = False) -> tuple[Sequence[Claim], Sequence[Segment]]:
+    """The table of so many answers, as long as the recorded one or as may be, against what is expected."""
+    text = "token " * setup.sampling.max_tokens if at_most else setup.response
+    return split_claims(setup.expected) if setup.expected else (), [as_text("", text)] * n_answers
 
 
 def _reading(setup: Setup) -> tuple[list[Step], Cost]:

@@ -36,6 +36,7 @@ __all__ = [
     "Progress",
     "Rendering",
     "Renders",
+    "Reproduces",
     "Sampling",
     "Scores",
     "ScoresHidden",
@@ -276,6 +277,14 @@ class HasNotes(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
+class Reproduces(Protocol):
+    """An engine that says of itself whether the same prompt always gets the same greedy answer: then one run is all."""
+
+    @property
+    def reproduces(self) -> bool: ...
 
 
 @runtime_checkable

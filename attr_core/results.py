@@ -366,6 +366,13 @@ class Diagnosis:
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """The headline, what was seen, and what to do."""
+        lines = [f"{self.label}: {self.headline}", *(f"  {told}" for told in self.evidence)]
+        lines += [f"fix: {fix}" for fix in self.fixes]
+        lines += [f"also applies: {', '.join(self.secondary)}"] if self.secondary else []
+        return "\n".join(lines)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; NaN becomes ``None``. :meth:`from_dict` reads it back."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}

@@ -3,6 +3,8 @@
 A host only ever appends to a queue, without waiting: where the queue is full, the attribution is dropped and counted,
 never the trace, and `attrkit worker` makes up for it. A forked child starts with an empty queue; what its parent had
 queued, the parent does. When the program ends, what is under way has a few seconds; what is left is said.
+
+Longer than a module should be, since what a thread, a fork and the end of a process do to a queue is one story.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ import warnings
 import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import CancelledError, Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from attr_core._job import Job
+from attr_core._job import Found, Job, Strategy, Submission
 from attr_core._lane import Lane, is_interpreter_ending
 from attr_core._recording import writer
 from attr_core._recording.membrane import Complaints, safely
@@ -32,12 +34,12 @@ from attr_core.attribution import Attribution
 from attr_core.cache import Cache
 from attr_core.engines import load_engine
 from attr_core.errors import ConfigurationError, EngineError, PostponedError
-from attr_core.protocols import Engine
+from attr_core.protocols import Engine, Judge
 from attr_core.results import Budget
 from attr_core.store import Store
 from attr_core.types import Trace
 
-__all__ = ["EXIT_SECONDS", "QUEUE_LIMIT", "Worker", "WorkerStats"]
+__all__ = ["EXIT_SECONDS", "QUEUE_LIMIT", "Submission", "Worker", "WorkerStats"]
 
 QUEUE_LIMIT = 256
 """Traces that may wait for their attribution at a time."""
@@ -53,7 +55,8 @@ class WorkerStats:
     """What became of the traces submitted so far.
 
     ``n_pending`` wait or are under way, those included that a worker was closed on; ``n_postponed`` did not fit into
-    the day's budget. ``attrkit worker`` attributes these two and what was dropped.
+    the day's budget. ``attrkit worker`` attributes these two and what was dropped. Where diagnoses are asked for too, a
+    trace is done with both; where only the diagnosis failed, it is done as well.
     """
 
     n_done: int = 0
@@ -75,7 +78,7 @@ class _RefusedError(Exception):
 class _Task:
     trace: Trace
     store: Store | str
-    future: Future[Attribution] = field(default_factory=Future)
+    submission: Submission
 
 
 class Worker:
@@ -88,7 +91,7 @@ class Worker:
     Parameters
     ----------
     engine : str or Engine
-        What measures. Nothing is ever measured on an engine that was not named.
+        What measures. Nothing is ever measured on an engine that was not named. ``None`` where only a judge is asked.
     db : path, optional
         Where results and measurements are kept; by default ``ATTRKIT_DB``, else ``~/.attrkit/attrkit.db``. A trace
         that is there already is left as it is; one that is not is added.
@@ -107,11 +110,18 @@ class Worker:
         ``ThreadPoolExecutor`` does. A program that ends waits for its executors, and so for a trace under way there.
     options : mapping, optional
         Further ones of :func:`attr_core.api.attribute`: ``granularity``, ``estimator``, ``totals``, ...
+    diagnose : bool, default False
+        Whether each trace is diagnosed as well, for what its attribution leaves of ``budget``.
+    judge : str, Judge, callable or object, optional
+        As for :func:`attr_core.judge.load_judge`. A ``Judge`` keeps an account of its own, which no cap holds.
+    strategy : {"cause", "support"}, default "cause"
+        ``support`` asks the judge alone: it needs no engine, and nothing is attributed.
 
     Raises
     ------
     ConfigurationError
-        No engine, ``db`` and ``store`` at once, an unknown option, or a limit below 1.
+        No engine, ``db`` and ``store`` at once, an unknown option, a limit below 1, or diagnoses with caps for a day
+        and none for a run.
 
     Examples
     --------
@@ -126,7 +136,7 @@ class Worker:
 
     def __init__(
         self,
-        engine: str | Engine,
+        engine: str | Engine | None,
         *,
         db: str | os.PathLike[str] | None = None,
         store: Store | None = None,
@@ -136,15 +146,28 @@ class Worker:
         queue_limit: int = QUEUE_LIMIT,
         executor: Executor | None = None,
         options: Mapping[str, Any] | None = None,
+        diagnose: bool = False,
+        judge: str | Judge | Any | None = None,
+        strategy: Strategy = "cause",
     ) -> None:
-        if engine is None or (isinstance(engine, str) and not engine.strip()):
+        self._job = Job(
+            algorithm=algorithm,
+            budget=budget,
+            budget_per_day=budget_per_day,
+            options=options,
+            diagnose=diagnose,
+            judge=judge,
+            strategy=strategy,
+        )
+        if self._job.attributes and (engine is None or (isinstance(engine, str) and not engine.strip())):
             raise ConfigurationError("no engine is given; name what measures, such as hf:MODEL")
         if db is not None and store is not None:
             raise ConfigurationError("both db and store are given; give one of them")
         if queue_limit < 1:
             raise ConfigurationError(f"queue_limit={queue_limit} leaves no room; give at least 1")
-        self._engine: str | Engine = engine.strip() if isinstance(engine, str) else load_engine(engine)
-        self._job = Job(algorithm=algorithm, budget=budget, budget_per_day=budget_per_day, options=options)
+        self._engine: str | Engine | None = engine.strip() if isinstance(engine, str) else engine
+        if engine is not None and not isinstance(engine, str):
+            load_engine(engine)  # refuses what is no engine
         if db is not None and str(db) == MEMORY:
             store = Store(MEMORY)
         self._store, self._db = store, None if db is None else str(Path(db).expanduser().absolute())
@@ -178,8 +201,14 @@ class Worker:
         -------
         Future or None
             Of the attribution. Its callbacks are called in the worker's thread; it is cancelled where the worker ends
-            before. ``None`` where the trace was dropped: the queue is full, or the worker was closed.
+            before. ``None`` where the trace was dropped: the queue is full, or the worker was closed; and where
+            nothing is to be attributed.
         """
+        submission = self.queue(trace)
+        return None if submission is None else submission.attribution
+
+    def queue(self, trace: Trace) -> Submission | None:
+        """:meth:`submit`, for the futures of all that is asked for: of the attribution and of the diagnosis."""
         return safely(self._complaints, self._take, trace)  # type: ignore[no-any-return]
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -228,18 +257,17 @@ class Worker:
         """Take back what waits, and have what is under way stop where it can."""
         self._stopping = self._has_left = True
         for task in self._lane.take_back():
-            if task.future.cancel():
-                task.future.set_running_or_notify_cancel()
+            task.submission.withdraw()
 
-    def _take(self, trace: Trace) -> Future[Attribution] | None:
+    def _take(self, trace: Trace) -> Submission | None:
         if trouble := self._refusal():
             self._count("refused")
             self._complaints.say(*trouble)
             return None
-        task = _Task(trace, self._store or self._db or str(default_path().absolute()))
+        submission = Submission(Future() if self._job.attributes else None, Future() if self._job.diagnoses else None)
         self._count("taken")
-        self._lane.put(task)
-        return task.future
+        self._lane.put(_Task(trace, self._store or self._db or str(default_path().absolute()), submission))
+        return submission
 
     def _refusal(self) -> tuple[str, str] | None:
         if self._closed:
@@ -257,16 +285,23 @@ class Worker:
     # What follows runs in the worker's thread.
 
     def _handle(self, task: _Task) -> None:
-        if not task.future.set_running_or_notify_cancel():
+        if not task.submission.begin():
             self._count("withdrawn")
             return
         try:
-            attribution = self._attributed(task)
+            found = self._attributed(task)
         except BaseException as error:  # of an engine that is not ours, even SystemExit
-            _conclude(task.future, error=self._failed(error))
+            task.submission.fail(self._failed(error))
         else:
             self._count("done")
-            _conclude(task.future, attribution)
+            if found.trouble is not None:
+                self._say_undiagnosed(found.trouble)
+            task.submission.conclude(found)
+
+    def _say_undiagnosed(self, error: Exception) -> None:
+        kind, reason = type(error).__name__, f"{type(error).__name__}: {error}"
+        what = f"a run could not be diagnosed ({reason}); its attribution and the run itself are not affected"
+        self._complaints.say(f"undiagnosed {kind}", what)
 
     def _failed(self, error: BaseException) -> Exception:
         """Count a failure and tell of it; what the trace's future is to say."""
@@ -278,13 +313,13 @@ class Worker:
         elif isinstance(error, CancelledError | _RefusedError):
             kind, what = "withdrawn", "the executor takes no attribution any more"
         else:
-            kind, what = "failed", "a run could not be attributed"
+            kind, what = "failed", f"a run could not be {'attributed' if self._job.attributes else 'diagnosed'}"
         self._count(kind)
         reason = f"{type(error).__name__}: {error}"
         self._complaints.say(f"{kind} {type(error).__name__}", f"{what} ({reason}); the run itself is not affected")
         return error if isinstance(error, Exception) else EngineError(f"the engine left by {reason}")
 
-    def _attributed(self, task: _Task) -> Attribution:
+    def _attributed(self, task: _Task) -> Found:
         context = contextvars.Context()
         if self._executor is None:
             return context.run(self._attribute, task)
@@ -294,14 +329,21 @@ class Worker:
             raise _RefusedError(str(error)) from error
         return coming.result()
 
-    def _attribute(self, task: _Task) -> Attribution:
+    def _attribute(self, task: _Task) -> Found:
         self._measuring = threading.get_ident()
         try:
             with contextlib.ExitStack() as opened:
                 store = task.store if isinstance(task.store, Store) else opened.enter_context(Store(task.store))
                 cache = self._own_cache() if store.path == MEMORY else opened.enter_context(Cache(store.path))
                 opened.enter_context(AtWork(store.path).on(task.trace.id))
-                return self._job.run(task.trace, self._loaded(), store=store, cache=cache, progress=self._heed)
+                return self._job.run(
+                    task.trace,
+                    self._loaded() if self._job.attributes else None,
+                    store=store,
+                    cache=cache,
+                    progress=self._heed,
+                    tell=task.submission.tell,
+                )
         finally:
             self._measuring = None
 
@@ -328,23 +370,16 @@ class Worker:
         if place == MEMORY:
             return "they go with the store in memory"
         file = "" if place in (None, str(default_path().absolute())) else f" --db {shlex.quote(str(place))}"
+        command = f"attrkit worker --once{self._job.arguments}"
+        if not self._job.attributes:
+            return f"finish them with: {command}{file}"
         if isinstance(self._engine, str):
-            return f"finish them with: attrkit worker --once --engine {shlex.quote(self._engine)}{file}"
+            return f"finish them with: {command} --engine {shlex.quote(self._engine)}{file}"
         name = getattr(self._engine, "spec", type(self._engine).__name__)
         return (
             f"their engine was an object ({name}), which another process cannot load; name one that it can: "
-            f"attrkit worker --once --engine SPEC{file}"
+            f"{command} --engine SPEC{file}"
         )
-
-
-def _conclude(
-    future: Future[Attribution], attribution: Attribution | None = None, error: Exception | None = None
-) -> None:
-    with contextlib.suppress(BaseException):  # of callbacks that are not ours, even SystemExit
-        if attribution is not None:
-            future.set_result(attribution)
-        else:
-            future.set_exception(error)
 
 
 def _say_what_is_left(workers: Iterable[Worker]) -> None:

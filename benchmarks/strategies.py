@@ -173,9 +173,8 @@ def foil(context: Context, answer: str) -> str:
 
 def table(records: Sequence[Named]) -> str:
     """A line a strategy."""
-    lines = [
-        f"{'strategy':13s} {'precision':>9s} {'recall':>7s} {'none':>5s} {'judge':>7s} {'model':>7s} {'seconds':>8s}"
-    ]
+    heads = ("precision", "recall", "none", "judge", "model", "seconds")
+    lines = [f"{'strategy':13s} " + " ".join(f"{head:>9s}" for head in heads)]
     for name in dict.fromkeys(one.strategy for one in records):
         mine = [one for one in records if one.strategy == name]
         right = [len(set(one.named) & set(one.planted)) for one in mine]
@@ -205,10 +204,8 @@ def main() -> None:
         new = compare(truth, engine, options.judge)
         records += new
         for one in new:
-            print(
-                f"{one.context:3d} {one.kind:13s} {one.strategy:13s} planted {one.planted} named {one.named}",
-                flush=True,
-            )
+            told = f"planted {one.planted} named {one.named}"
+            print(f"{one.context:3d} {one.kind:13s} {one.strategy:13s} {told}", flush=True)
         if options.out is not None:
             with options.out.open("a") as file:
                 file.writelines(json.dumps(asdict(one)) + "\n" for one in new)

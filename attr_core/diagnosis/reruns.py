@@ -13,7 +13,7 @@ from attr_core.errors import SegmentationError
 from attr_core.interventions import Intervention, prompt_under
 from attr_core.metering import MeteredEngine
 from attr_core.metrics import token_overlap
-from attr_core.protocols import Judge, Sampling
+from attr_core.protocols import Judge, Reproduces, Sampling
 from attr_core.results import Cost
 from attr_core.support._sentences import said
 from attr_core.support.outcome import Standard, outcomes
@@ -66,7 +66,8 @@ class Reruns:
     @property
     def is_reproducible(self) -> bool:
         """Whether the same prompt always gets the same answer: greedy, from an engine that says so of itself."""
-        return self._sampling.temperature == 0 and bool(getattr(self._engine.engine, "reproduces", False))
+        engine = self._engine.engine
+        return self._sampling.temperature == 0 and isinstance(engine, Reproduces) and engine.reproduces
 
     def run(self, interventions: Sequence[Intervention], *, times: int = 1) -> list[Trials]:
         """``times`` runs of each, on top of none; what was run before is not run again. In order.

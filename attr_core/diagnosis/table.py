@@ -263,12 +263,14 @@ def _without(facts: Facts) -> tuple[str, ...]:
     if repair is None or unchanged is None:
         return ()
     right = "right" if facts.has_expected else "no longer what is at issue"
-    told = f"without {_named(facts)} the answer is {right} in {repair.n_repaired} of {repair.n} runs"
+    who = _named(facts)
+    told = f"{who} harmful: without, the answer is {right} in {repair.n_repaired} of {repair.n} runs"
     return (f"{told}, with the unchanged prompt in {unchanged.n_repaired} of {unchanged.n}",)
 
 
 def _named(facts: Facts) -> str:
-    return ", ".join(facts.sources[column].id for column in facts.culprits)
+    names = [facts.sources[column].id for column in facts.culprits]
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are together'}"
 
 
 _RULES: tuple[Callable[[Facts], Finding | None], ...] = (

@@ -9,7 +9,7 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,8 @@ class HuggingFaceEngine:
     ConfigurationError
         The options do not fit together.
     """
+
+    reproduces: ClassVar[bool] = True
 
     def __init__(
         self,

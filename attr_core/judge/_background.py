@@ -22,6 +22,9 @@ from attr_core.types import Claim, Segment
 
 Cause = Callable[[Claim, str], Any]
 
+MOMENT = 0.05
+"""Seconds that whoever stops the thread waits for a call of the judge that is under way."""
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
@@ -93,7 +96,7 @@ class Background:
         self._pieces: list[str] = []
         self._has_ended = self._has_stopped = self._is_asking = False
         self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
-        self._cutter = ClaimCutter(language)
+        self._cutter: ClaimCutter | None = ClaimCutter(language)
         self._text = ""
         self._waiting: list[Claim] = []
         self._untraced: list[Claim] = []
@@ -121,13 +124,13 @@ class Background:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Begin nothing more. A call of the judge that is under way cannot be called back; it is not waited for."""
+        """Begin nothing more. A call of the judge cannot be called back; it is waited for no longer than a moment."""
         with self._changed:
             self._has_stopped = True
             self._changed.notify()
             is_asking = self._is_asking
-        if not is_asking and self._thread is not threading.current_thread() and self._thread.is_alive():
-            self._thread.join()
+        if self._thread is not threading.current_thread():
+            self._thread.join(MOMENT if is_asking else None)
 
     def ready(self) -> Iterator[Event]:
         """What is known by now; does not wait."""
@@ -169,10 +172,19 @@ class Background:
         self._text += arrived
         if has_ended:
             return self._finish()
-        new = self._cutter.cut(self._text) if arrived else []
+        new = self._cut() if arrived else []
         self._waiting += new
         self._untraced += new if self._cause is not None else []
         return self._one_thing()
+
+    def _cut(self) -> list[Claim]:
+        if self._cutter is None:
+            return []
+        try:
+            return self._cutter.cut(self._text)
+        except BaseException:  # the splitter's library panics so; the whole answer is cut at its end in any case
+            self._cutter = None
+            return []
 
     def _one_thing(self) -> bool:
         if self._waiting:

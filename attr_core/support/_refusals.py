@@ -22,7 +22,10 @@ def _any(*patterns: str) -> str:
 
 
 _NOT = r"(?:(?: no|n['’]?)t)"
-_INFORMATION = r"(?:informations?|details?|answers?|mention|references?|data(?! (?:cent|plan|ware))|specifics)"
+_INFORMATION = (
+    r"(?:informations?(?! (?:desk|system|tech|board|office|cent))|details?|answers?|mention|references?"
+    r"|knowledge|specifics|data(?! (?:cent|plan|ware)))"
+)
 _ACCESS = r"access to (?:[\w-]+ ){0,3}(?:information|data|records|internet|documents?|files?|that|this|it)"
 _CONTEXT = _any(
     r"contexts?|passages?|excerpts?|snippets?|chunks|search results|knowledge base|retrieved \w+",
@@ -82,14 +85,20 @@ _ENGLISH = (
     ),
     rf"(?:i|we) (?:have|found) (?:no|insufficient)(?: \w+){{0,2}}? (?:{_INFORMATION}|idea|{_ACCESS}|context)\b",
     rf"(?:i|we) lack (?:the |any |enough )?(?:\w+ )?(?:{_INFORMATION}|{_ACCESS}|context)\b",
-    r"(?:i['’]?m|i am) not (?:really |entirely |quite )?(?:sure|certain|familiar with|comfortable)\b",
+    rf"{_UNABLE} find (?:anything|any results)\b",
+    rf"i do{_NOT} think (?:that )?the (?:\w+ )?{_CONTEXT}",
+    rf"(?:there(?: is|['’]s) )?nothing (?:\w+ ){{0,4}}in (?:the|this|these|your) (?:\w+ )?{_CONTEXT}\b",
+    rf"(?:the|this|that) (?:\w+ ){{0,4}}(?:is|are){_NOT} (?:in|part of) (?:the|this|any of the) (?:\w+ )?{_CONTEXT}\b",
+    rf"(?:the|this|your) (?:\w+ )?{_CONTEXT} (?:is|are)(?: insufficient|{_NOT} (?:sufficient|enough))\b",
+    r"it(?: is|['’]s) (?:unclear|not clear) from\b",
+    r"(?:i['’]?m|i am) not (?:really |entirely |quite )?(?:sure|certain|familiar with|comfortable)\b(?!-)",
     r"(?:i|we) (?:must |have to |need to |will |prefer to |respectfully )?decline (?:to|this|that|your)\b",
     r"i(?:['’]d| would) rather not\b",
     rf"(?:i|we) (?:would )?(?:need|require) (?:more|additional|further) (?:\w+ )?(?:{_INFORMATION}|context)\b",
     r"(?:could|can) you (?:please )?(?:clarify|rephrase|specify|provide more|give me more)\b",
     r"(?:this|the|your) question (?:can(?:no|['’])t|can not|could not) be answered\b",
     r"(?:it|this|that|the answer) (?:can(?:no|['’])t|can not|could not) be (?:determined|answered|found)\b",
-    r"it(?: is|['’]s) (?:not possible|impossible) to (?:determine|answer|say|tell|know)\b",
+    r"it(?: is|['’]s) (?:not possible|impossible) to (?:determine|answer|say|tell|know)\b(?! no\b)",
     rf"(?:there(?: is|['’]s| are) )?(?:not enough|insufficient) (?:{_INFORMATION}|context)\b",
     rf"there (?:is|are){_NOT} (?:enough|sufficient|any) (?:\w+ )?(?:{_INFORMATION}|context)\b",
     (
@@ -207,6 +216,7 @@ _YET = partial(
 )
 _IN_PART = partial(_compiled, r"\b(?:exact(?:ly)?|precise(?:ly)?|for (?:certain|sure)|entirely|explicitly)\b")
 _QUOTES = frozenset("\"“”„«»‘’'")
+_ELSEWHERE = partial(_compiled, r"(?: \w+){0,2}? (?:in|within|by|on|at)\b")
 _BLANKS = partial(_compiled, r"[^\S\n]+")
 _END = partial(_compiled, r"(?<=[.!?])\s|(?<=[。！？])|\n")
 
@@ -243,5 +253,6 @@ def _says_nothing(said: str, sentence: str) -> bool:
         return _NO_MENTION().match(said) is not None
     is_introduced = _IS_OF_SOURCE().search(sentence.removesuffix(said)) is not None  # "According to the text, …"
     if passive["tells"]:
-        return bool(passive["there"] or is_introduced)
+        goes_on = _ELSEWHERE().match(said, passive.end())  # "… is not mentioned in the will"
+        return bool(passive["there"]) or (is_introduced and goes_on is None)
     return bool(passive["context"] or (is_of_information and (passive["there"] or passive["ends"])))

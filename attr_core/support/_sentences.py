@@ -7,12 +7,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from attr_core._text.language import guess_language, is_common
+from attr_core._text.number_words import SCALES, begins_number
 from attr_core._text.quantities import Quantity, quantities
 from attr_core._text.sentences import sentence_spans
 from attr_core._text.views import Span
 from attr_core._text.words import words
 
-__all__ = ["MAX_SENTENCES", "Sentence", "differ", "said", "sentences_of", "shared", "supporting_sentence"]
+__all__ = ["MAX_SENTENCES", "Sentence", "differ", "frame", "said", "sentences_of", "shared", "supporting_sentence"]
 
 MAX_SENTENCES = 500
 """Sentences of one segment that are looked at; the rest are taken for one."""
@@ -90,6 +91,19 @@ def differ(first: Sentence, second: Sentence) -> bool:
     if first.denies != second.denies or _both_ways(first.quantities, second.quantities):
         return True
     return bool(first.names - second.words) and bool(second.names - first.words)
+
+
+def frame(sentence: Sentence) -> str:
+    """Its words without numbers and negations: what "opened in 1911" and "did not open" may have in common.
+
+    Empty where no content word is left.
+    """
+    kept = [_NEGATION.sub(" ", word) for word in words(sentence.text) if not _is_number(word)]
+    return " ".join(kept) if sentence.words.intersection(kept) else ""
+
+
+def _is_number(word: str) -> bool:
+    return any(map(str.isdigit, word)) or word in SCALES or (word != "a" and begins_number(word))
 
 
 def _both_ways(first: frozenset[Quantity], second: frozenset[Quantity]) -> bool:

@@ -21,7 +21,7 @@ from attr_core.types import Claim, Generation, Segment
 
 __all__ = ["Citation", "Citations", "citations", "supporting_sentence"]
 
-SourceReading = Literal["name", "label", "order", "text", "none"]
+_Reading = Literal["name", "label", "order", "text", "none"]
 
 _SAID = re.compile(r"[^\W_]")
 _LONGEST_QUOTE = 20_000
@@ -45,7 +45,7 @@ class Citation:
     claim: int | None
     segments: tuple[int, ...]
     form: str
-    reading: SourceReading
+    reading: _Reading
     missing: tuple[str, ...] = ()
     text: str | None = None
 
@@ -143,7 +143,7 @@ def _written(marker: Marker, answer: str, sources: Sources, places: _Claims, tex
         yield Citation(marker.start, marker.end, claim, columns, marker.form, reading, missing, quoted)
 
 
-def _source(marker: Marker, sources: Sources) -> tuple[Columns, SourceReading, tuple[str, ...]]:
+def _source(marker: Marker, sources: Sources) -> tuple[Columns, _Reading, tuple[str, ...]]:
     """The columns, what told them, and what is missing."""
     numbers = marker.numbers
     for names in marker.options:
@@ -169,12 +169,13 @@ def _given(one: Given, answer: str, sources: Sources, places: _Claims, texts: _T
         yield Citation(start, end, claim, columns, one.form, reading, missing, one.quoted)
 
 
-def _given_source(one: Given, sources: Sources, texts: _Texts) -> tuple[Columns, SourceReading, tuple[str, ...]]:
+def _given_source(one: Given, sources: Sources, texts: _Texts) -> tuple[Columns, _Reading, tuple[str, ...]]:
     """What holds the cited text, as far as the object's name or number leaves it open; else what these say."""
-    reading: SourceReading = "name"
+    reading: _Reading = "name"
     columns = next((found for name in one.names if (found := sources.named(name))), ())
-    if not columns and one.index is not None and one.index < len(sources.documents):
-        columns, reading = sources.documents[one.index], "order"
+    at = () if one.index is None else sources.documents[one.index : one.index + 1]
+    if at and (not columns or set(at[0]) <= set(columns)):  # a title may be that of several
+        columns, reading = at[0], "order"
     held = texts.holding(one.quoted) if one.quoted else ()
     if both := tuple(column for column in columns if column in held):
         return both, reading, ()
@@ -191,10 +192,14 @@ def _notes(found: Sequence[Citation], given: Sequence[Given], sources: Sources) 
         yield "numbers are read as the labels that documents have in the prompt, which are not their order there"
     dangling = [one for one in found if one.missing or one.dangles]
     if dangling:
-        named = ", ".join(dict.fromkeys(name[:40] for one in dangling for name in one.missing))
+        named = ", ".join(dict.fromkeys(_shown(name) for one in dangling for name in one.missing))
         yield f"{len(dangling)} citations name no segment{f': {named[:200]}' if named else ''}"
     if unplaced := sum(one.span is None for one in given):
         yield f"{unplaced} citations of the provider do not say what part of the answer they are for"
+
+
+def _shown(name: str) -> str:
+    return "".join(one if one.isprintable() else " " for one in name[:40])
 
 
 def _overlaps(marker: Marker, spans: Sequence[Span]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice
@@ -15,8 +16,8 @@ from attr_core.claims import split_claims
 from attr_core.errors import BudgetExceededError, EngineError
 from attr_core.protocols import Judge
 from attr_core.results import Cost, Support, SupportVerdict
-from attr_core.similar import MAX_COMPARED, near_duplicates
-from attr_core.support._sentences import Sentence, differ, sentences_of, shared, supporting_sentence
+from attr_core.similar import near_duplicates
+from attr_core.support._sentences import Sentence, differ, frame, sentences_of, shared, supporting_sentence
 from attr_core.support.matrix import Judged
 from attr_core.support.outcome import is_refusal
 from attr_core.types import Claim
@@ -26,8 +27,11 @@ __all__ = ["MAX_PAIRS", "ClosedBook", "Conflict", "Conflicts", "against_closed_b
 MAX_PAIRS = 6
 """Pairs of segments that a judge is asked about directly; all in one table."""
 
+MAX_TOLD = 1_000
+"""Sentences of all segments that are compared; comparing takes their number squared."""
+
 MAX_ALIKE = 50
-"""Sentences of those that are nearly the same that are compared with each other."""
+"""Of those that are nearly the same, so many are looked at closer; one of each segment first."""
 
 _ENTAILS, _CONTRADICTS = SupportVerdict.ENTAILS.value, SupportVerdict.CONTRADICTS.value
 _UNDETERMINED = SupportVerdict.UNDETERMINED.value
@@ -105,7 +109,7 @@ def conflicts(judged: Judged, judge: Judge | None = None, *, max_pairs: int = MA
 
     The table of verdicts is read first, for nothing: one segment entails a claim, of the answer or of the expected one,
     that another contradicts. Where it does not decide, a judge is asked about pairs that both contradict the same
-    claim, that are close (a sentence of each is nearly the same, and they differ in a number, a name or a negation), or
+    claim, that are close (a sentence of each is nearly the same but for a number, a name or a negation), or
     of which one speaks of a claim and the other's verdict on it is undetermined; in that order. Only verdicts count,
     never what a rationale says.
     Cost: nothing from the table; then one table of at most ``max_pairs`` sentences and as many segments.
@@ -239,16 +243,26 @@ def _touching(judged: Judged, others: tuple[str, ...]) -> Iterator[_Candidate]:
 def _close(judged: Judged) -> Iterator[_Candidate]:
     """Pairs with a sentence each that are nearly the same and yet differ; of several, the two that share most."""
     every = ((column, one) for column, segment in enumerate(judged.segments) for one in sentences_of(segment.text))
-    told = list(islice(every, MAX_COMPARED))
+    told = list(islice(every, MAX_TOLD))
     best: dict[Pair, tuple[int, Sentence, Sentence]] = {}
-    for members in near_duplicates([one.text for _, one in told]):
-        for (first, one), (second, other) in combinations([told[member] for member in members[:MAX_ALIKE]], 2):
+    for members in near_duplicates([frame(one) for _, one in told]):
+        for (first, one), (second, other) in combinations(_first_of_each([told[member] for member in members]), 2):
             if first != second and differ(one, other):
                 n = shared(one, other)
                 if n > best.get((first, second), (0, one, other))[0]:
                     best[first, second] = (n, one, other)
     for (first, second), (_, one, other) in sorted(best.items(), key=lambda item: (-item[1][0], item[0])):
         yield _Candidate(first, second, (one.start, one.end), (other.start, other.end))
+
+
+def _first_of_each(told: Sequence[tuple[int, Sentence]]) -> list[tuple[int, Sentence]]:
+    """At most so many, in order; the second of a segment only where there is room."""
+    before: Counter[int] = Counter()
+    ranked = []
+    for n, (column, _) in enumerate(told):
+        ranked.append((before[column], n))
+        before[column] += 1
+    return [told[n] for n in sorted(n for _, n in sorted(ranked)[:MAX_ALIKE])]
 
 
 def _direct(

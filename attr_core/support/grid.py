@@ -132,9 +132,9 @@ def grid(judged: Judged | Support, attribution: Attribution | None = None, cited
 
     References
     ----------
-    Wallat et al., Correctness is not Faithfulness in RAG Attributions, ICTIR 2025, arXiv:2412.18004: up to 57 % of
-    citations that bear the claim out were not what it came from. They change the cited document; here the effect of
-    every segment on the claim is measured.
+    Wallat et al., Correctness is not Faithfulness in RAG Attributions, ICTIR 2025, doi:10.1145/3731120.3744592: up to
+    57 % of citations lacked faithfulness. They find that out by adversarial insertions into documents; here each
+    segment's effect on the claim is measured.
     """
     claims, segments, support = _judged(judged, attribution)
     shape = (len(claims), len(segments))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -296,6 +297,17 @@ def test_anthropic_cites_for_the_text_block_that_carries_the_object(given: dict[
         found = read(answer, provider=provider).found
         assert [(one.claim, one.segments, one.form) for one in found] == [(1, (1,), "anthropic")]
         assert answer[found[0].start : found[0].end] == "A ticket is four marks."
+
+
+def test_a_title_that_several_documents_have_leaves_it_to_their_number() -> None:
+    segments = [replace(one, source={"title": "Guide"}) for one in SEGMENTS]
+    block = {"type": "text", "text": "It opened.", "citations": [{**CHAR, "document_index": 2, "cited_text": "?"}]}
+    assert cells("It opened.", segments, provider=[block]) == [(0, (2,))]
+
+
+def test_what_a_note_names_cannot_move_the_terminals_cursor() -> None:
+    (note,) = read('It opened <cite id="\x1b[2J\nno">so</cite>.').notes
+    assert note.isprintable()
 
 
 def test_a_bare_object_has_no_place_in_the_answer_and_that_is_told() -> None:

@@ -288,7 +288,7 @@ def test_costs_are_those_of_both_models_and_no_more_than_was_announced(own: bool
         asked.append(prompt)
         return "neutral"
 
-    engine = ScriptedEngine(misled)
+    engine = ScriptedEngine(lambda prompt: f"{misled(prompt)} {'so it is said ' * 6}{len(prompt.messages[0].content)}")
     algorithm = CorrectnessAlgorithm(judge=LLMJudge(model, repeats=3) if own else model)
     announced = plan(trace([RIVAL, FACT, *OTHERS]), engine=engine, algorithm=algorithm)
     assert not engine.seen

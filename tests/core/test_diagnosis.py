@@ -183,14 +183,17 @@ def test_a_call_that_needs_scores_only_is_refused_before_anything_is_spent() -> 
     [
         ({"expected": "a", "instead": "b"}, "give one of them"),
         ({"strategy": "guess"}, "'cause' or 'support'"),
-        ({"thresholds": None}, "at least 1"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict, message: str) -> None:
+    sample = _sample("ok")
     with pytest.raises(ConfigurationError, match=message):
-        if "thresholds" in options:
-            options["thresholds"] = Thresholds(n_confirm=0)
-        _diagnosis(_sample("ok"), **options)
+        _diagnosis(sample, **options)
+
+
+def test_thresholds_that_run_nothing_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        Thresholds(n_confirm=0)
 
 
 def test_an_empty_answer_is_refused() -> None:

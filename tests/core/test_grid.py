@@ -41,7 +41,7 @@ def target(
 def attribution_of(
     rows: Sequence[tuple[Target, Sequence[str]]], *, segments: Sequence[Segment] = SEGMENTS, **fields: Any
 ) -> Attribution:
-    """``rows`` are targets with a verdict per segment; effects are 10 where it drives, -5 where it opposes, else 0.1."""
+    """``rows`` are targets with a verdict per segment; effects are 10 where it drives, -5 where it opposes."""
     verdicts = np.array([row for _, row in rows], dtype=np.str_).reshape(len(rows), len(segments))
     effects = np.select([verdicts == DRIVES, verdicts == OPPOSES], [10.0, -5.0], 0.1)
     effects = effects + np.arange(len(rows))[:, None]

@@ -82,12 +82,16 @@ def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "attrkit-judge-stream"]
 
 
+def check_no_thread_is_left() -> None:
+    for thread in threads():  # one that the judge was just answering ends by itself
+        thread.join(WAIT)
+    assert threads() == []
+
+
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
-    for thread in threads():
-        thread.join(WAIT)
-    assert threads() == []
+    check_no_thread_is_left()
 
 
 def check_finished(events: Sequence[Event], text: str, judge: Any) -> Finished:
@@ -156,7 +160,7 @@ def test_what_waited_while_the_judge_was_busy_is_judged_in_one_call() -> None:
         go.set()
 
     judge = TableJudge(block)
-    streamed(source(), judge)
+    streamed(source(), judge, language="en")
     texts = [f"{number} is red." for number in ("One", "Two", "Three", "Four", "Five")] + ["Six"]
     assert judge.asked[0] == texts[:1]
     assert list(chain.from_iterable(judge.asked)) == texts
@@ -249,20 +253,28 @@ def test_what_the_source_raises_reaches_the_consumer_unchanged_after_what_is_kno
     assert not any(isinstance(event, Finished) for event in seen)
 
 
-def test_breaking_off_ends_the_thread_at_once() -> None:
+def test_breaking_off_ends_the_thread() -> None:
     for n_events in (0, 1, 3, 8):
         stream = judge_stream(words(ANSWER), segments=SEGMENTS, judge=TableJudge())
         for _ in range(n_events):
             next(stream)
         assert len(threads()) == min(n_events, 1)
         stream.close()
-        assert threads() == []
+        check_no_thread_is_left()
 
 
 def test_a_stream_that_is_dropped_ends_its_thread() -> None:
     for event in judge_stream(words(ANSWER), segments=SEGMENTS, judge=TableJudge()):
         assert isinstance(event, Token)
         break
+    check_no_thread_is_left()
+
+
+def test_breaking_off_while_nothing_is_judged_ends_the_thread_before_it_returns() -> None:
+    stream = judge_stream(["The fair ", "opened"], segments=SEGMENTS, judge=TableJudge())
+    next(stream)
+    assert len(threads()) == 1
+    stream.close()
     assert threads() == []
 
 
@@ -274,7 +286,7 @@ def test_breaking_off_does_not_wait_for_a_judge_that_is_busy_and_asks_it_nothing
         assert go.wait(WAIT)
 
     judge = TableJudge(block)
-    stream = judge_stream(["One is red. Two is red. ", "Three"], segments=SEGMENTS, judge=judge)
+    stream = judge_stream(["One is red. Two is red. ", "Three"], segments=SEGMENTS, judge=judge, language="en")
     next(stream)
     assert entered.wait(WAIT)
     stream.close()  # returns though the judge does not
@@ -290,7 +302,7 @@ def test_an_async_stream_that_is_closed_or_cancelled_ends_its_thread() -> None:
         stream = ajudge_stream(_awaited(words(ANSWER)), segments=SEGMENTS, judge=TableJudge())
         await anext(stream)
         await stream.aclose()
-        assert threads() == []
+        check_no_thread_is_left()
 
     async def cancel() -> None:
         async def never() -> AsyncIterator[str]:
@@ -307,7 +319,7 @@ def test_an_async_stream_that_is_closed_or_cancelled_ends_its_thread() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert threads() == []
+        check_no_thread_is_left()
 
     asyncio.run(close())
     asyncio.run(cancel())
@@ -370,6 +382,18 @@ def test_a_claim_that_turns_out_otherwise_at_the_end_is_judged_again_and_told_to
     assert [claim.text for claim in last.claims] == [text]
 
 
+def test_a_splitter_that_breaks_on_a_part_of_the_answer_does_not_stop_its_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def panic(cutter: ClaimCutter, text: str) -> list[Claim]:
+        raise BaseException("panicked")
+
+    monkeypatch.setattr(ClaimCutter, "cut", panic)
+    judge = TableJudge()
+    check_finished(streamed(words(ANSWER), judge), ANSWER, TableJudge())
+    assert len(judge.asked) == 1
+
+
 def test_an_answer_of_nothing_finishes_without_claims_or_calls() -> None:
     for tokens in ([], [""], [" ", "\n"]):
         judge = TableJudge()
@@ -419,7 +443,7 @@ TEXTS = [
     ANSWER,
     "Dr. Smith met Mrs. Jones at 5 p.m. on Monday. The U.S. Army bought it, i.e. for $3.50. Mr. J. Doe Jr. agrees.",
     'He said "I go. Then I return." She left (it was late. Really.) at noon. “So. It” was. It closed. [1, 2] End here.',
-    "# Fair\n\n## Dates\nIt opened in 1911. It closed.\n\n**Place:**\n\nGhent. It has:\n- a roof. Red.\n1. a lawn\n\nEnd.",
+    "# Fair\n\n## Dates\nIt opened in 1911. It closed.\n\n**Place:**\n\nGhent. It has:\n- a roof. Red.\n1. lawn\n\nEnd",
     "See.\n\n| Year | Event |\n|------|:-----:|\n| 1911 | It opened. It shone. |\nThen more. Red | blue. Then no.",
     "Run it.\n```py\nx = 1. \n\n# Not a heading.\n```\nDone. It is. 😀 It was.\n\n---\n\nMore of it. And more.",
     "今天很好。我们去公园吧！好吗？他说「是的。好」然后走了。行。",
@@ -460,7 +484,7 @@ def test_all_claims_but_the_last_are_finished_before_the_end(text: str) -> None:
         ("It (so. Now it ", []),
         ("It is red. [1, ", []),
         ("今天很好。我", ["今天很好。"]),
-        ("It is. **Title. More of it ", ["It is."]),
+        ("It is.\n**Title. More of it ", ["It is."]),
         ("It is.\n\n- a roof\n- a door ", ["It is.", "- a roof"]),
     ],
 )

@@ -106,6 +106,16 @@ I cannot find this in the context, but I'd be happy to help with something else.
 I'm afraid I don't know.
 The context only covers tickets, and the text does not mention the year.
 I don't know. Please contact the office.
+Sorry, but I couldn't find anything about this in the handbook.
+I have no knowledge of that event.
+The answer is not in the context.
+We couldn't find any results.
+The provided context is insufficient to answer the question.
+The context is not sufficient to answer this.
+Nothing in the context mentions this.
+There is nothing about this in the context.
+It's unclear from the context.
+That information is not provided in the context.
 I cannot find that in the documents. They only discuss ticket prices.
 """.strip().splitlines()
 
@@ -202,6 +212,14 @@ Information on salaries is not available to the public.
 The documents are not discussed in public.
 The sources of the Nile were not found until 1858.
 I don't know him.
+I am not sure-footed on ice.
+The information system does not provide backups.
+There is no information desk at the station.
+It is impossible to say no to her.
+According to the context, the tower is not mentioned in the will.
+According to the context, dental care is not covered.
+We found no evidence of fraud.
+The policy does not cover dental care.
 I cannot access the roof because it is locked.
 There is no answer that fits all: it depends on the year.
 It is not included in the price.

@@ -343,6 +343,17 @@ def test_scores_follow_from_what_the_model_would_say(sample: PlantedSample) -> N
     assert np.all(own.logprobs < 0)
 
 
+@each(one for one in SAMPLES if one.label == "chunk_dominance" and not one.variant.startswith("twice"))
+def test_removing_a_misleading_chunk_and_nothing_else_makes_the_wrong_answer_improbable(sample: PlantedSample) -> None:
+    generation, segments = cut(sample)
+    (cause,) = sample.culprits
+    prompts = [prompt_under(generation, segments, Intervention((n,))) for n in range(len(segments))]
+    full, *ablated = sample.model.score([generation.prompt, *prompts], generation.written)
+    drops = [full.logprobs.sum() - one.logprobs.sum() for one in ablated]
+    assert {segments[n].id for n, drop in enumerate(drops) if drop > 3} == cause
+    assert sorted(drops)[-2] == 0
+
+
 def test_by_chance_each_value_is_as_probable_as_it_is_often_said() -> None:
     (sample,) = planted(["flaky"], per_label=1)
     share = sample.model.share

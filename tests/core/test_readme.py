@@ -98,6 +98,13 @@ def test_the_quickstart_is_the_example_file() -> None:
     assert example.split('"""\n\n', 1)[1] == blocks("python")[0]
 
 
+def test_a_wrong_answer_is_diagnosed_as_the_readme_shows(small_engine: Engine) -> None:
+    printed = run(blocks("python")[5])
+    assert alike(printed, blocks("text")[4]), printed
+    example = (ROOT / "examples" / "diagnose_answer.py").read_text(encoding="utf-8")
+    assert example.split('"""\n\n', 1)[1] == blocks("python")[5]
+
+
 def test_a_logged_call_can_be_inspected(small_engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("litellm")
     with served(small_engine) as url, warnings.catch_warnings():

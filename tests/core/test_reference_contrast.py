@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from attr_core.algorithms import ReferenceAlgorithm
 from attr_core.api import attribute, plan
 from attr_core.attribution import Attribution
+from attr_core.cli import app
 from attr_core.errors import InputError
 from attr_core.protocols import Engine
 from attr_core.reports.compact import compact
@@ -100,6 +105,22 @@ def test_another_answer_is_contrasted_whatever_is_expected_and_is_the_expected_o
 def test_another_answer_that_is_none_is_refused(instead: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
         attribute(trace(), engine=engine(), algorithm=ReferenceAlgorithm(instead=instead), db=":memory:")
+
+
+def test_from_the_command_line_another_answer_implies_the_contrast(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("attr_core.engines.load_engine", lambda spec, **options: engine())
+    file = tmp_path / "messages.json"
+    messages = [{"role": "user", "content": f"{RIGHT}\n\n{WRONG}\n\nWhen?"}, {"role": "assistant", "content": ANSWER}]
+    file.write_text(json.dumps(messages))
+    call = ["inspect", "--file", str(file), "--engine", "hf:any", "--db", str(tmp_path / "a.db"), "--json"]
+    call += ["--granularity", "paragraph"]
+    told = CliRunner().invoke(app, [*call, "--instead", EXPECTED])
+    assert told.exit_code == 0, told.output
+    found = Attribution.from_dict(json.loads(told.stdout))
+    assert found.targets[0].text == EXPECTED
+    assert {"drives", "opposes"} <= set(found.verdicts.ravel().tolist())
+    refused = CliRunner().invoke(app, [*call, "--instead", EXPECTED, "--algorithm", "similarity"])
+    assert "leave out --algorithm similarity" in str(refused.exception) + refused.output
 
 
 @pytest.mark.model

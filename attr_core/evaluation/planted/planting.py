@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from attr_core.errors import ConfigurationError
+from attr_core.evaluation.planted._recipes import RECIPES, Planting
 from attr_core.evaluation.planted.facts import facts_in, sentence
-from attr_core.evaluation.planted.recipes import RECIPES, Planting
 from attr_core.evaluation.planted.samples import LABELS, PlantedSample
 from attr_core.evaluation.planted.scenes import Scene
 from attr_core.segmenter import segment_trace

@@ -15,7 +15,28 @@ from attr_core.evaluation.planted.reading import NOTICE, Seen
 if TYPE_CHECKING:
     from attr_core.evaluation.planted.models import WorldModel
 
-__all__ = ["CONFIDENTIAL", "POLICIES", "Policy", "believed", "digits_swapped"]
+__all__ = [
+    "CONFIDENTIAL",
+    "POLICIES",
+    "Policy",
+    "Values",
+    "believed",
+    "believes",
+    "declines",
+    "declines_what_is_confidential",
+    "digits_swapped",
+    "ignores",
+    "loses_track",
+    "reads",
+    "reads_one_place",
+    "states_all",
+    "swaps_digits",
+    "takes_the_like",
+    "trusts_any_notice",
+    "trusts_memory",
+    "trusts_notices",
+    "trusts_notices_then_memory",
+]
 
 Values = tuple[str, ...]
 Policy = Callable[["WorldModel", Seen, Asked], Values]

@@ -30,8 +30,8 @@ _INVENTIONS = ("", "wrong", "ignores", "crowd")
 class World:
     """Entities with one value for every attribute; no value of a kind is used twice.
 
-    ``entity`` is the one asked about by ``attribute``; ``kin`` are others, the first few of a name that is like its.
-    Nothing that a model of ``model_seed`` would make up about what is asked is true of anything.
+    ``entity`` is the one asked about, by ``attributes``; ``kin`` are others, the first few of a name that is like its.
+    Nothing that a model of ``model_seed`` makes up about what is asked is true but, where it ``knows``, its belief.
     """
 
     rng: random.Random

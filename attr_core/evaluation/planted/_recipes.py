@@ -32,8 +32,11 @@ Names = tuple[frozenset[str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Planting:
-    """What a recipe makes. Besides documents' ids, ``culprits`` and ``repairs`` name ``memory``, ``turn``, ``output``
-    and ``error``; ``expected`` is a text of its own, else the truth is to be known or not (``is_known``)."""
+    """What a recipe makes.
+
+    Besides documents' ids, ``culprits`` and ``repairs`` name ``memory``, ``turn``, ``output`` and ``error``.
+    ``expected`` is a text of its own, by default the truth; none where ``is_known`` is False.
+    """
 
     variant: str
     world: World
