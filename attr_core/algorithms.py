@@ -195,7 +195,8 @@ class CounterfactualFaithfulness:
     Parameters
     ----------
     judge : str, Judge, callable or object, optional
-        As for :func:`attr_core.judge.load_judge`.
+        As for :func:`attr_core.judge.load_judge`. What a judge is made from here spends within the run's caps and
+        cache; one that is given ready has an account of its own, which the cost of the result includes.
     estimator : Estimator, optional
         By default all subsets of up to 12 segments, else 1024 random ones; neither takes a call.
     repeats : int, default 3
@@ -242,7 +243,8 @@ class CorrectnessAlgorithm:
     expected : str, optional
         What should be answered; by default the trace's reference.
     judge : str, Judge, callable or object, optional
-        As for :func:`attr_core.judge.load_judge`.
+        As for :func:`attr_core.judge.load_judge`. What a judge is made from here spends within the run's caps and
+        cache; one that is given ready has an account of its own, which the cost of the result includes.
     estimator : Estimator, optional
         By default what :func:`default_estimator` says.
     repeats : int, default 3

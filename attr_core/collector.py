@@ -1,7 +1,9 @@
 """What an adapter hands finished runs to: each is stored, and attributed where and when its user chose.
 
-Three modes. ``capture`` stores and spends nothing. ``deferred`` also queues the run for a thread that attributes it.
-``inline`` waits for that, up to a time limit.
+Three modes. ``capture`` stores and spends nothing. ``deferred`` also queues the run for a thread that attributes it,
+and diagnoses it where that is asked for. ``inline`` waits for that, up to a time limit.
+
+Longer than a module should be, since most of it is what the parameters and results of the adapters' one entry mean.
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ import concurrent.futures
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, TypeVar, get_args
 
-from attr_core._job import check_options
+from attr_core._job import Strategy, Submission, check_diagnosing, check_options
 from attr_core._recording import writer
 from attr_core._recording.membrane import Complaints, safely
 from attr_core._redact import redacted
@@ -26,9 +28,9 @@ from attr_core.attribution import Attribution
 from attr_core.capture import guarded
 from attr_core.errors import ConfigurationError, TraceNotFoundError
 from attr_core.middleware import SavesTraces
-from attr_core.protocols import Engine
+from attr_core.protocols import Engine, Judge
 from attr_core.reports.compact import compact
-from attr_core.results import Budget
+from attr_core.results import Budget, Diagnosis
 from attr_core.sampling import check_rate, is_sampled
 from attr_core.store import Store
 from attr_core.types import ATTRKIT_KEY, Trace
@@ -44,12 +46,14 @@ INLINE_SECONDS = 120.0
 _REMEMBERED = 256
 _READ_SECONDS = 5.0
 
+_Result = TypeVar("_Result", Attribution, Diagnosis)
+
 
 @dataclass(frozen=True, slots=True)
 class _Run:
     trace_id: str
     run_id: str | None
-    job: concurrent.futures.Future[Attribution] | None
+    job: Submission | None
 
 
 class Collector:
@@ -58,7 +62,7 @@ class Collector:
     Parameters
     ----------
     mode : {"capture", "deferred", "inline"}, optional
-        By default ``deferred`` where an engine is given, else ``capture``.
+        By default ``deferred`` where an engine is given, or a judge alone is asked, else ``capture``.
     engine : str or Engine, optional
         What measures. Only one that is given spends anything in this process.
     algorithm : str or algorithm
@@ -72,11 +76,15 @@ class Collector:
     budget, budget_per_day : Budget
         Caps for one run, and for all runs of a UTC day in this database.
     time_limit : float
-        Seconds that an inline attribution may hold the application up; it then goes on as a deferred one.
+        Seconds that an inline attribution, with its diagnosis, may hold the application up; what is not there then
+        goes on as deferred.
     queue_limit : int
         Runs that may wait for attribution; beyond, a run is stored and not attributed.
     executor : Executor, optional
         Where to attribute, instead of a thread of the worker's own.
+    diagnose, judge, strategy
+        Whether runs are also diagnosed, who judges, and how; see :class:`attr_core.worker.Worker`. A trace's
+        ``reference`` is the expected answer.
     **options
         Further ones of :func:`attr_core.api.attribute`: ``granularity``, ``estimator``, ``totals``, ...
 
@@ -84,7 +92,8 @@ class Collector:
     ------
     ConfigurationError
         An unknown mode or option, a mode that needs an engine without one, a rate outside 0 to 1, a store that cannot
-        hold results, or a redactor that cannot be called.
+        hold results, a redactor that cannot be called, a judge that cannot judge, or diagnoses with caps for a day and
+        none for a run.
     """
 
     def __init__(
@@ -101,13 +110,24 @@ class Collector:
         time_limit: float = INLINE_SECONDS,
         queue_limit: int = 256,
         executor: concurrent.futures.Executor | None = None,
+        diagnose: bool = False,
+        judge: str | Judge | Any | None = None,
+        strategy: Strategy = "cause",
         **options: Any,
     ) -> None:
+        check_diagnosing(diagnose, judge=judge, strategy=strategy, budget=budget, budget_per_day=budget_per_day)
+        self.diagnoses, self.attributes = diagnose, not (diagnose and strategy == "support")
+        measures = engine is not None or not self.attributes
         if mode is None:
-            mode = "capture" if engine is None else "deferred"
+            if diagnose and not measures:
+                raise ConfigurationError(
+                    "diagnose=True runs prompts again, and no engine is given; pass engine='hf:MODEL', or "
+                    "strategy='support' to ask the judge alone"
+                )
+            mode = "deferred" if measures else "capture"
         if mode not in get_args(Mode):
             raise ConfigurationError(f"mode {mode!r} does not exist; use {', '.join(get_args(Mode))}")
-        if mode != "capture" and engine is None:
+        if mode != "capture" and not measures:
             raise ConfigurationError(f"mode {mode!r} measures, and no engine is given; pass engine='hf:MODEL'")
         if redact is not None and not callable(redact):
             raise ConfigurationError(f"redact={redact!r} cannot be called; pass a function from text to text")
@@ -125,11 +145,12 @@ class Collector:
         self._runs: dict[str, _Run] = {}
         self._stamps: dict[str, list[dict[str, Any]]] = {}
         self._listeners: list[Callable[[Trace, Attribution], None]] = []
+        self._diagnosis_listeners: list[Callable[[Trace, Diagnosis], None]] = []
         check_options(options)
         if self._target is None or isinstance(self._target, str):
             safely(self.complaints, import_what_makes_a_database, self._target)
         self._worker: Worker | None = None
-        if mode != "capture" and engine is not None:
+        if mode != "capture":
             self._worker = Worker(
                 engine,
                 store=store if isinstance(store, Store) else None,
@@ -140,6 +161,9 @@ class Collector:
                 queue_limit=queue_limit,
                 executor=executor,
                 options=options,
+                diagnose=diagnose,
+                judge=judge,
+                strategy=strategy,
             )
 
     def __enter__(self) -> Self:
@@ -157,10 +181,14 @@ class Collector:
         """Have ``listener`` called with each result, in the thread that measured it."""
         self._listeners.append(listener)
 
+    def on_diagnosis(self, listener: Callable[[Trace, Diagnosis], None]) -> None:
+        """Have ``listener`` called with each diagnosis, after the result that it is built on, in the same thread."""
+        self._diagnosis_listeners.append(listener)
+
     def stamp(self, trace_id: str) -> dict[str, Any]:
         """What to leave in the application's data under the key ``attrkit``: plain JSON that says which trace it is of.
 
-        In ``inline`` mode the compact result is added to it when the run is delivered.
+        In ``inline`` mode the compact results are added to it when the run is delivered.
         """
         stamp: dict[str, Any] = {"trace_id": trace_id}
         if self.mode == "inline":
@@ -169,8 +197,15 @@ class Collector:
         return stamp
 
     @guarded
-    def deliver(self, trace: Trace, complete: bool = True) -> Attribution | None:
+    def deliver(self, trace: Trace, complete: bool = True, *, into: dict[str, Any] | None = None) -> Attribution | None:
         """Store a run and, once it is complete, attribute it as the mode says; never raises.
+
+        Parameters
+        ----------
+        trace : Trace
+        complete : bool
+        into : dict, optional
+            Gets the compact results, as stamps do: in ``inline`` mode, where they were there in time.
 
         Returns
         -------
@@ -183,19 +218,19 @@ class Collector:
         writer.current().put(trace, target, self.complaints)
         job = None if known is None else known.job
         if complete and job is None and self._worker is not None and self._is_wanted(trace):
-            job = self._worker.submit(trace)
-            if job is not None:
-                job.add_done_callback(lambda done: self._tell(trace, done))
+            job = self._queued(self._worker, trace)
         self._remember(_Run(trace.id, trace.run_id, job))
         if self.mode != "inline" or not complete:
             return None
         stamps = self._stamps.pop(trace.id, [])
-        if job is None or (result := self._awaited(job)) is None:
+        if job is None:
             return None
-        found = compact(result)
-        for stamp in stamps:
+        self._await(job)
+        attribution = _there(job.attribution)
+        found = compact(attribution, _there(job.diagnosis))
+        for stamp in stamps if into is None else [*stamps, into]:
             stamp.update(found)
-        return result
+        return attribution
 
     def result(self, run: object = None, *, timeout: float | None = None) -> Attribution | None:
         """The attribution of a run, by its run id or trace id; by default of the last one.
@@ -205,7 +240,8 @@ class Collector:
         Returns
         -------
         Attribution or None
-            ``None`` where the run was not attributed: it was not sampled, dropped, or only captured.
+            ``None`` where the run was not attributed: it was not sampled, dropped, or only captured, or the judge alone
+            was asked.
 
         Raises
         ------
@@ -218,22 +254,37 @@ class Collector:
         TraceNotFoundError
             There is no such run.
         """
-        found = self._find(run)
-        if found is not None and found.job is not None:
-            return found.job.result(timeout)
-        with self._opened() as store:
-            if found is None:
-                return next(reversed(store.attributions(self._stored_id(store, run))), None)
-            with contextlib.suppress(TraceNotFoundError):  # not stored yet, so neither is a result
-                return next(reversed(store.attributions(found.trace_id)), None)
-            return None
+        job = self._job_of(run)
+        if job is not None and job.attribution is not None:
+            return job.attribution.result(timeout)
+        return self._stored(run, Store.attributions)
 
     async def aresult(self, run: object = None, *, timeout: float | None = None) -> Attribution | None:
         """:meth:`result` for callers that run an event loop."""
-        found = self._find(run)
-        if found is not None and found.job is not None:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(found.job)), timeout)
+        job = self._job_of(run)
+        if job is not None and job.attribution is not None:
+            return await _in_loop(job.attribution, timeout)
         return await asyncio.to_thread(self.result, run, timeout=timeout)
+
+    def diagnosis(self, run: object = None, *, timeout: float | None = None) -> Diagnosis | None:
+        """The diagnosis of a run, waited for and found as :meth:`result` does; it raises alike.
+
+        Returns
+        -------
+        Diagnosis or None
+            ``None`` where the run was not diagnosed.
+        """
+        job = self._job_of(run)
+        if job is not None and job.diagnosis is not None:
+            return job.diagnosis.result(timeout)
+        return self._stored(run, Store.diagnoses)
+
+    async def adiagnosis(self, run: object = None, *, timeout: float | None = None) -> Diagnosis | None:
+        """:meth:`diagnosis` for callers that run an event loop."""
+        job = self._job_of(run)
+        if job is not None and job.diagnosis is not None:
+            return await _in_loop(job.diagnosis, timeout)
+        return await asyncio.to_thread(self.diagnosis, run, timeout=timeout)
 
     def trace(self, run: object = None) -> Trace:
         """A run as it is stored, by its run id or trace id; by default the last one.
@@ -277,21 +328,48 @@ class Collector:
         self._runs[run.trace_id] = run
         _keep_newest(self._runs)
 
-    def _awaited(self, job: concurrent.futures.Future[Attribution]) -> Attribution | None:
-        done, _ = concurrent.futures.wait([job], self.time_limit)
-        if done:
-            return job.result() if not job.cancelled() and job.exception() is None else None
-        self.complaints.say("slow", f"an attribution took longer than {self.time_limit:g} s; it goes on in its thread")
-        return None
+    def _queued(self, worker: Worker, trace: Trace) -> Submission | None:
+        job = worker.queue(trace)
+        if job is not None and job.attribution is not None:
+            job.attribution.add_done_callback(lambda done: self._tell(trace, done, self._listeners))
+        if job is not None and job.diagnosis is not None:
+            job.diagnosis.add_done_callback(lambda done: self._tell(trace, done, self._diagnosis_listeners))
+        return job
 
-    def _tell(self, trace: Trace, done: concurrent.futures.Future[Attribution]) -> None:
-        if done.cancelled() or done.exception() is not None:
+    def _await(self, job: Submission) -> None:
+        _, missing = concurrent.futures.wait(job.futures, self.time_limit)
+        if missing:
+            what = "an attribution" if job.attribution in missing else "a diagnosis"
+            text = f"{what} took longer than {self.time_limit:g} s; it goes on in its thread"
+            self.complaints.say("slow" if job.attribution in missing else "slow diagnosis", text)
+
+    def _tell(
+        self,
+        trace: Trace,
+        done: concurrent.futures.Future[_Result],
+        listeners: Iterable[Callable[[Trace, _Result], None]],
+    ) -> None:
+        if (found := _there(done)) is None:
             return
-        for listener in list(self._listeners):
+        for listener in list(listeners):
             try:
-                listener(trace, done.result())
+                listener(trace, found)
             except Exception as error:
                 self.complaints.say("listener", f"a result could not be passed on ({type(error).__name__}: {error})")
+
+    def _job_of(self, run: object) -> Submission | None:
+        found = self._find(run)
+        return None if found is None else found.job
+
+    def _stored(self, run: object, read: Callable[[Store, str], list[_Result]]) -> _Result | None:
+        """The last result that the store has of a run."""
+        found = self._find(run)
+        with self._opened() as store:
+            if found is None:
+                return next(reversed(read(store, self._stored_id(store, run))), None)
+            with contextlib.suppress(TraceNotFoundError):  # not stored yet, so neither is a result
+                return next(reversed(read(store, found.trace_id)), None)
+            return None
 
     def _find(self, run: object) -> _Run | None:
         runs = list(self._runs.values())
@@ -316,6 +394,17 @@ class Collector:
         if run is None:
             return store.last().id
         return store.find_run(str(run)) or str(run)
+
+
+async def _in_loop(future: concurrent.futures.Future[_Result], timeout: float | None) -> _Result:
+    return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), timeout)
+
+
+def _there(future: concurrent.futures.Future[_Result] | None) -> _Result | None:
+    """What came of it, if it is done and was no failure."""
+    if future is None or not future.done() or future.cancelled() or future.exception() is not None:
+        return None
+    return future.result()
 
 
 def _keep_newest(remembered: dict[str, Any]) -> None:

@@ -100,6 +100,7 @@ def _sentence_ends(text: str, start: int, end: int, language: str) -> list[int]:
     ends: list[int] = []
     for position in sorted(cuts):
         cut = _after_closing_marks(text, start + position, end)
+        cut -= text[cut - 1] in "(["  # blanked, and what it opens is the next sentence
         if (not ends or cut > ends[-1]) and not _is_abbreviation(prose, position, language):
             ends.append(cut)
     return [*ends, end] if not ends or ends[-1] < end else ends

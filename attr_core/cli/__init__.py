@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from attr_core import __version__
-from attr_core.cli import _cache, _capabilities, _diagnose, _doctor, _inspect, _traces, _worker
+from attr_core.cli import _cache, _calibrate, _capabilities, _diagnose, _doctor, _inspect, _traces, _worker
 from attr_core.cli._shared import INTERRUPTED
 from attr_core.errors import AttrkitError
 
@@ -31,6 +31,7 @@ app.command(epilog=_inspect.DEMO_EXAMPLE)(_inspect.demo)
 app.command(epilog=_inspect.INSPECT_EXAMPLES)(_inspect.inspect)
 app.command(epilog=_diagnose.DIAGNOSE_EXAMPLES)(_diagnose.diagnose)
 app.command(epilog=_diagnose.PROVE_EXAMPLES)(_diagnose.prove)
+app.command(epilog=_calibrate.EXAMPLES)(_calibrate.calibrate)
 app.command(epilog=_worker.EXAMPLES)(_worker.worker)
 app.add_typer(_traces.app, name="traces", epilog=_traces.EXAMPLES)
 app.add_typer(_cache.app, name="cache")

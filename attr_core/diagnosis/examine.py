@@ -23,12 +23,12 @@ from attr_core.support.matrix import Judged, as_segment, judge_answer
 from attr_core.support.outcome import Outcome, Standard, is_refusal, outcome_of
 from attr_core.types import Claim, Document, Generation, Segment, SegmentKind, ToolCall
 
-__all__ = ["OTHER_QUESTION", "Case", "examine"]
+__all__ = ["OTHER_QUESTION", "Case", "examine", "is_source"]
 
 OTHER_QUESTION = "Thank you, that is all. Please just say hello."
 """Stands in the place of what was asked, to see whether what was said is an answer to it at all."""
 
-ENTAILS, CONTRADICTS = SupportVerdict.ENTAILS.value, SupportVerdict.CONTRADICTS.value
+_ENTAILS, _CONTRADICTS = SupportVerdict.ENTAILS.value, SupportVerdict.CONTRADICTS.value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,10 +110,10 @@ def _judged(case: Case, judge: Judge, blank: Facts) -> Facts:
     )
     found = conflicts(judged, judge)
     cost = judged.support.cost + found.cost
-    right = _columns(judged.sources.verdicts, ENTAILS)
+    right = _columns(judged.sources.verdicts, _ENTAILS)
     at_issue = _at_issue(judged)
-    states_issue = _columns(judged.support.verdicts[list(at_issue)], ENTAILS) if at_issue else set()
-    wrong = (_columns(judged.sources.verdicts, CONTRADICTS) | states_issue) - right
+    states_issue = _columns(judged.support.verdicts[list(at_issue)], _ENTAILS) if at_issue else set()
+    wrong = (_columns(judged.sources.verdicts, _CONTRADICTS) | states_issue) - right
     need, dropped, extra = _need(case, judged, judge)
     return replace(
         blank,
@@ -139,11 +139,11 @@ def _at_issue(judged: Judged) -> tuple[int, ...]:
     """Claims that are wrong by the expected answer; where none is known, those that no segment states."""
     if is_refusal(judged.answer):
         return ()
-    supported = (judged.support.verdicts == ENTAILS).any(axis=1)
-    disputed = (judged.support.verdicts == CONTRADICTS).any(axis=1)
+    supported = (judged.support.verdicts == _ENTAILS).any(axis=1)
+    disputed = (judged.support.verdicts == _CONTRADICTS).any(axis=1)
     unclear = (judged.support.verdicts == SupportVerdict.UNDETERMINED.value).any(axis=1) & ~supported
     if judged.wanted:
-        bad = (judged.correct == CONTRADICTS) | (~supported & ~unclear & (judged.correct != ENTAILS))
+        bad = (judged.correct == _CONTRADICTS) | (~supported & ~unclear & (judged.correct != _ENTAILS))
     else:
         bad = disputed | (~supported & ~unclear)
     return tuple(row for row, is_bad in enumerate(bad.tolist()) if is_bad)
@@ -154,11 +154,11 @@ def _outcome(judged: Judged, at_issue: tuple[int, ...]) -> Outcome:
         return Outcome.REFUSED
     if judged.wanted:
         found = outcome_of(judged.recalled.tolist(), is_wanted=True)
-        contradicted = bool((judged.correct == CONTRADICTS).any())
+        contradicted = bool((judged.correct == _CONTRADICTS).any())
         return Outcome.WRONG if found is Outcome.RIGHT and contradicted else found
     if at_issue:
         return Outcome.WRONG
-    unclear = not (judged.support.verdicts == ENTAILS).any(axis=1).all()
+    unclear = not (judged.support.verdicts == _ENTAILS).any(axis=1).all()
     return Outcome.UNDETERMINED if unclear or not judged.claims else Outcome.RIGHT
 
 
@@ -166,10 +166,10 @@ def _need(case: Case, judged: Judged, judge: Judge) -> tuple[Need, tuple[Documen
     """Whether what is expected stands in the prompt, was retrieved and left out, or neither."""
     verdicts = judged.sources.verdicts
     if not judged.wanted:
-        helps = (judged.relevant == ENTAILS).any()
+        helps = (judged.relevant == _ENTAILS).any()
         unknown = (judged.relevant == SupportVerdict.UNDETERMINED.value).any()
         return (Need.THERE if helps else Need.UNKNOWN if unknown else Need.MISSING), (), Cost()
-    stated = (verdicts == ENTAILS).any(axis=1)
+    stated = (verdicts == _ENTAILS).any(axis=1)
     unclear = (verdicts == SupportVerdict.UNDETERMINED.value).any(axis=1) & ~stated
     if stated.all():
         return Need.THERE, (), Cost()
@@ -179,7 +179,7 @@ def _need(case: Case, judged: Judged, judge: Judge) -> tuple[Need, tuple[Documen
         columns = [as_segment(one.id, one.text) for one in case.lost]
         found = judge.judge(missing, columns, question=judged.question)
         cost = found.cost
-        dropped += [case.lost[column] for column in sorted(_columns(found.verdicts, ENTAILS))]
+        dropped += [case.lost[column] for column in sorted(_columns(found.verdicts, _ENTAILS))]
     if dropped:
         return Need.DROPPED, tuple({one.id: one for one in dropped}.values()), cost
     return (Need.UNKNOWN if unclear.any() else Need.MISSING), (), cost
@@ -199,7 +199,7 @@ def _units(sources: Sequence[Segment], judged: Judged, right: set[int], wrong: s
             if len(members := [column for column in group if column in side]) > 1 and _agree(members, judged):
                 join(members)
     for row in judged.support.verdicts:
-        if len(members := [column for column in sorted(wrong) if row[column] == ENTAILS]) > 1:
+        if len(members := [column for column in sorted(wrong) if row[column] == _ENTAILS]) > 1:
             join(members)
     groups: dict[int, list[int]] = {}
     for column, first in unit.items():

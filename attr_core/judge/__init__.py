@@ -15,9 +15,22 @@ from attr_core.judge._callables import engine_of
 from attr_core.judge.decompose import decompose_claims
 from attr_core.judge.likelihood import LikelihoodJudge
 from attr_core.judge.llm import LLMJudge
+from attr_core.judge.streaming import Caused, Finished, Token, Verdicts, ajudge_stream, judge_stream
 from attr_core.protocols import Engine, Judge
 
-__all__ = ["JUDGE_VARIABLE", "LLMJudge", "LikelihoodJudge", "decompose_claims", "load_judge"]
+__all__ = [
+    "JUDGE_VARIABLE",
+    "Caused",
+    "Finished",
+    "LLMJudge",
+    "LikelihoodJudge",
+    "Token",
+    "Verdicts",
+    "ajudge_stream",
+    "decompose_claims",
+    "judge_stream",
+    "load_judge",
+]
 
 JUDGE_VARIABLE = "ATTRKIT_JUDGE"
 

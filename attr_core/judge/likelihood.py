@@ -110,6 +110,11 @@ class LikelihoodJudge:
         """``likelihood:`` and the engine's."""
         return f"likelihood:{self._engine.spec}"
 
+    @property
+    def threshold(self) -> float:
+        """Nats from which on a verdict is ``entails``."""
+        return self._threshold
+
     def n_calls(self, claims: Sequence[Claim], segments: Sequence[Segment], *, question: str | None = None) -> int:
         """Prompts that are scored, at most."""
         return len(claims) * (1 + len(segments)) if len(segments) else 0

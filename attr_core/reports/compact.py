@@ -1,4 +1,4 @@
-"""An attribution in a few lines of plain JSON: what adapters leave in an application's response."""
+"""An attribution and a diagnosis in a few lines of plain JSON: what adapters leave in an application's response."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from attr_core.attribution import Attribution
-from attr_core.results import Verdict
+from attr_core.results import Diagnosis, Verdict
 from attr_core.types import TargetKind
 
-__all__ = ["compact", "telling_rows"]
+__all__ = ["compact", "compact_diagnosis", "telling_rows"]
 
 _CAUSES = tuple(verdict.value for verdict in Verdict if verdict not in (Verdict.NO_EFFECT, Verdict.UNDETERMINED))
 
 
-def compact(attribution: Attribution) -> dict[str, Any]:
-    """What caused each claim, without the texts of the context.
+def compact(attribution: Attribution | None, diagnosis: Diagnosis | None = None) -> dict[str, Any]:
+    """What caused each claim, without the texts of the context; beside it, where there is one, the diagnosis.
 
     Returns
     -------
@@ -28,8 +28,39 @@ def compact(attribution: Attribution) -> dict[str, Any]:
         segments could not be told; ``groups`` of segments of which each does without the others, and ``pairs`` that
         act together, where there are any. ``resolution`` "group" says that a segment was removed with its near-
         duplicates only. ``expected`` is such a target too, where the expected answer was measured against this one.
-        Effects are in ``unit``, rounded to three decimals.
+        Effects are in ``unit``, rounded to three decimals. ``diagnosis`` is as of :func:`compact_diagnosis`; where
+        nothing was attributed, it stands with the ``trace_id`` alone.
     """
+    told = {} if attribution is None else _attribution(attribution)
+    if diagnosis is None:
+        return told
+    return {"trace_id": diagnosis.trace_id, **told, "diagnosis": compact_diagnosis(diagnosis)}
+
+
+def compact_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Which failure an answer is, the ids of the segments to blame and what to do; NaN becomes ``None``."""
+    return {
+        "label": str(diagnosis.label),
+        "headline": diagnosis.headline,
+        "outcome": str(diagnosis.outcome),
+        "culprits": list(diagnosis.culprits),
+        "confidence": None if math.isnan(diagnosis.confidence) else round(float(diagnosis.confidence), 3),
+        "fixes": list(diagnosis.fixes),
+        "secondary": [str(label) for label in diagnosis.secondary],
+    }
+
+
+def telling_rows(attribution: Attribution, claim: int) -> list[int]:
+    """The rows that say most about a claim: its pivots and the phrases named in it, or where there are none the claim.
+
+    In total reading where there is one.
+    """
+    rows = attribution.rows(claim=claim, reading="total") or attribution.rows(claim=claim)
+    phrases = [row for row in rows if attribution.targets[row].kind in (TargetKind.PIVOT, TargetKind.SPAN)]
+    return phrases or [row for row in rows if attribution.targets[row].kind is TargetKind.CLAIM]
+
+
+def _attribution(attribution: Attribution) -> dict[str, Any]:
     claims = [
         {"text": claim.text, "targets": [_target(attribution, row) for row in rows]}
         for claim in attribution.claims
@@ -45,16 +76,6 @@ def compact(attribution: Attribution) -> dict[str, Any]:
         **_expected(attribution),
         "warnings": list(attribution.warnings),
     }
-
-
-def telling_rows(attribution: Attribution, claim: int) -> list[int]:
-    """The rows that say most about a claim: its pivots and the phrases named in it, or where there are none the claim.
-
-    In total reading where there is one.
-    """
-    rows = attribution.rows(claim=claim, reading="total") or attribution.rows(claim=claim)
-    phrases = [row for row in rows if attribution.targets[row].kind in (TargetKind.PIVOT, TargetKind.SPAN)]
-    return phrases or [row for row in rows if attribution.targets[row].kind is TargetKind.CLAIM]
 
 
 def _target(attribution: Attribution, row: int) -> dict[str, Any]:

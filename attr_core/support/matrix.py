@@ -102,7 +102,7 @@ def judge_answer(
     found = judge.judge(rows, [*segments, *texts], question=question or None)
     n, m, columns = len(claims), len(asked), len(segments)
     verdicts = found.verdicts.reshape(len(rows), columns + len(texts))
-    unknown = np.full(max(n, columns), SupportVerdict.UNDETERMINED.value, dtype=np.str_)
+    unknown = np.full(max(n, columns), SupportVerdict.UNDETERMINED.value)
     return Judged(
         question=question or None,
         answer=answer,
