@@ -251,8 +251,6 @@ class CorrectnessAlgorithm:
         Judgements of every answer, as for :class:`CounterfactualFaithfulness`.
     temperature : float, default 0
         Of the answers that are generated.
-    is_refusal : callable, optional
-        Whether an answer declines to answer; such is not judged.
 
     Examples
     --------
@@ -265,7 +263,6 @@ class CorrectnessAlgorithm:
     estimator: Estimator | None = None
     repeats: int = 3
     temperature: float = 0.0
-    is_refusal: Callable[[str], bool] | None = None
 
     name: ClassVar[str] = "correctness"
     needs: ClassVar[frozenset[Capability]] = Correctness.needs
@@ -284,7 +281,6 @@ class CorrectnessAlgorithm:
             question=subject.question,
             sampling=subject.sampling,
             repeats=self.repeats,
-            is_refusal=self.is_refusal,
         )
 
 

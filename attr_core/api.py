@@ -11,16 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from attr_core._diagnosis_price import plan_of_diagnosis
 from attr_core._setup import Options, Span
 from attr_core.algorithms import Algorithm
 from attr_core.attribution import Attribution
 from attr_core.cache import Cache
 from attr_core.capabilities import offered, require
 from attr_core.diagnosing import Replay, case_of, diagnosed, replayed
-from attr_core.diagnosis import Thresholds
+from attr_core.diagnosis import Case, Thresholds
 from attr_core.engines import load_engine
 from attr_core.errors import AttrkitError, ConfigurationError, InputError, StoreError
-from attr_core.judge import load_judge
+from attr_core.judge import LLMJudge, load_judge
 from attr_core.measuring import MeasuringInterrupted, measure
 from attr_core.metering import MeteredEngine
 from attr_core.placebo import PLACEBO
@@ -29,7 +30,7 @@ from attr_core.pricing import plan_of
 from attr_core.protocols import Capability, Engine, Estimator, Judge, Progress, Sampling
 from attr_core.results import Budget, Cost, Diagnosis, PlaceboCheck, Plan
 from attr_core.store import Store
-from attr_core.types import Document, Generation, Granularity, Message, Trace
+from attr_core.types import Claim, Document, Generation, Granularity, Message, Trace
 
 __all__ = [
     "aattribute",
@@ -40,6 +41,7 @@ __all__ = [
     "diagnose",
     "explain",
     "plan",
+    "plan_diagnosis",
     "prove",
 ]
 
@@ -271,6 +273,7 @@ def diagnose(
     step: int | None = None,
     granularity: Granularity | None = None,
     repeats: int = 1,
+    decompose: bool = False,
     thresholds: Thresholds = Thresholds(),
     budget: Budget = Budget(),
     seed: int = 0,
@@ -304,6 +307,8 @@ def diagnose(
         As for :func:`attribute`.
     repeats : int, default 1
         Whole judgements by the judge; see :class:`attr_core.judge.LLMJudge`.
+    decompose : bool, default False
+        Whether the judge first takes the answer's sentences apart into atomic claims; one more call or two.
     thresholds : Thresholds, optional
         How much is run again, and what is taken as proved.
     budget : Budget
@@ -355,10 +360,13 @@ def diagnose(
                     )
                 except AttrkitError as error:
                     notes.append(f"causes were not measured: {error}")
+        judging = load_judge(judge, meter=meter, repeats=repeats)
+        if decompose:
+            case = replace(case, claims=_decomposed(case, judging))
         found = diagnosed(
             case,
             trace,
-            judge=load_judge(judge, meter=meter, repeats=repeats),
+            judge=judging,
             engine=metered,
             attribution=attribution,
             thresholds=thresholds,
@@ -371,6 +379,44 @@ def diagnose(
         found = replace(found, cost=sum(spent, Cost()))
         trouble = _keep_diagnosis(store, trace, found, with_reference=bool(expected))
     return replace(found, notes=(*found.notes, *trouble))
+
+
+def plan_diagnosis(
+    trace: Trace,
+    *,
+    expected: str | None = None,
+    judge: str | Judge | Any | None = None,
+    engine: str | Engine | None = None,
+    strategy: Literal["cause", "support"] = "cause",
+    generation: str | None = None,
+    step: int | None = None,
+    granularity: Granularity | None = None,
+    repeats: int = 1,
+    thresholds: Thresholds = Thresholds(),
+) -> Plan:
+    """What :func:`diagnose` with the same options would cost, expected and at most; asks and sends nothing."""
+    options = Options(engine=engine, generation=generation, step=step, granularity=granularity)
+    case = case_of(trace, options, expected=expected or trace.reference or None)
+    engines: list[Engine] = []
+    metered, causes = None, None
+    if strategy == "cause":
+        running = load_engine(engine)
+        require(running, {Capability.GENERATE}, by="running the prompt again, as strategy cause does,")
+        metered = MeteredEngine(running)
+        if Capability.SCORE in offered(running) and case.sources:
+            causes = plan(
+                trace, engine=running, generation=generation, step=step, granularity=granularity, regenerations=False
+            )
+
+    def note(engine: Engine) -> MeteredEngine:
+        engines.append(engine)
+        return MeteredEngine(engine)
+
+    judging = load_judge(judge, meter=note, repeats=repeats)
+    of_judge = engines[0] if engines else None
+    return plan_of_diagnosis(
+        case, judge=judging, judge_engine=of_judge, engine=metered, attribution=causes, thresholds=thresholds
+    )
 
 
 def prove(
@@ -444,6 +490,12 @@ def _keep(store: Store, trace: Trace, attribution: Attribution, *, cut: Generati
     except StoreError as error:
         return [f"the result was not stored: {error}"]
     return []
+
+
+def _decomposed(case: Case, judge: Judge) -> tuple[Claim, ...]:
+    if not isinstance(judge, LLMJudge):
+        raise ConfigurationError("sentences are taken apart by a judge that reads; name one with judge=, or --judge")
+    return judge.decompose(case.claims)
 
 
 def _keep_diagnosis(store: Store, trace: Trace, diagnosis: Diagnosis, *, with_reference: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""The stored traces that have no attribution yet, attributed one after the other: what ``attrkit worker`` does.
+"""The stored traces that have no result yet, attributed or diagnosed one after the other: what ``attrkit worker`` does.
 
 It also finishes what a killed process left: measurements are kept as they are made, and none is made again.
 """
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Self
 
-from attr_core._job import Job
+from attr_core._job import Found, Job, Strategy
 from attr_core._storage.at_work import AtWork
 from attr_core.algorithms import Algorithm
 from attr_core.cache import Cache
 from attr_core.engines import ENGINE_VARIABLE, load_engine
-from attr_core.errors import AttrkitError, PostponedError, TraceNotFoundError
-from attr_core.protocols import Engine, Progress
+from attr_core.errors import AttrkitError, ConfigurationError, PostponedError, TraceNotFoundError
+from attr_core.protocols import Engine, Judge, Progress
 from attr_core.results import Budget, Cost, Plan
 from attr_core.sampling import check_rate, is_sampled
 from attr_core.store import PendingTrace, Store
@@ -29,11 +29,12 @@ State = Literal["done", "failed", "no engine", "postponed", "elsewhere", "gone",
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one trace, and why where it was not attributed.
+    """What became of one trace, and why where it was not attributed or, where that is asked for, not diagnosed.
 
     ``no engine``: none is named, or it was an object. ``postponed``: it does not fit into the day's budget any more.
     ``elsewhere``: another process is at work on it, or was faster. ``gone``: it was deleted. ``stopped``: it was left
     between two slices of measurements, which are kept. ``cost`` of one that was not ``done`` counts calls only.
+    ``label`` is that of the diagnosis.
     """
 
     trace_id: str
@@ -41,6 +42,7 @@ class Outcome:
     reason: str | None = None
     engine: str | None = None
     cost: Cost = field(default_factory=Cost)
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,11 @@ class Backlog:
     engine : str or Engine, optional
         What measures; by default ``ATTRKIT_ENGINE``, else the engine that is recorded with each trace. A trace for
         which none is named is left alone: nothing is measured on an engine that nobody asked for.
-    algorithm, budget, budget_per_day, options
+    algorithm, budget, budget_per_day, options, judge, strategy
         As for :class:`attr_core.worker.Worker`.
+    diagnose : bool, default False
+        Look for traces without a diagnosis instead, and make one; an attribution that there is already is used for it,
+        where it was measured on the same engine.
     since, tag, framework
         As for :meth:`attr_core.store.Store.pending`.
     sample_rate : float
@@ -71,7 +76,7 @@ class Backlog:
     Raises
     ------
     ConfigurationError
-        An unknown option, or a rate outside 0 to 1.
+        An unknown option, a rate outside 0 to 1, or as for :class:`attr_core.worker.Worker`.
 
     Examples
     --------
@@ -99,12 +104,24 @@ class Backlog:
         tag: str | None = None,
         framework: str | None = None,
         sample_rate: float = 1.0,
+        diagnose: bool = False,
+        judge: str | Judge | Any | None = None,
+        strategy: Strategy = "cause",
     ) -> None:
         check_rate(sample_rate)
         self._store, self._cache = store, Cache(store.path)
         self._engine = engine or os.environ.get(ENGINE_VARIABLE, "").strip() or None
-        self._job = Job(algorithm=algorithm, budget=budget, budget_per_day=budget_per_day, options=options)
-        self._filters: dict[str, Any] = {"since": since, "tag": tag, "framework": framework}
+        self._job = Job(
+            algorithm=algorithm,
+            budget=budget,
+            budget_per_day=budget_per_day,
+            options=options,
+            diagnose=diagnose,
+            judge=judge,
+            strategy=strategy,
+        )
+        without = "diagnosis" if diagnose else "attribution"
+        self._filters: dict[str, Any] = {"since": since, "tag": tag, "framework": framework, "without": without}
         self._rate = sample_rate
         self._given_up: set[str] = set()
         self._not_loaded: dict[str, AttrkitError] = {}
@@ -126,9 +143,19 @@ class Backlog:
                 yield pending
 
     def plans(self) -> Iterator[Planned]:
-        """What :meth:`work_off` would do, one trace after the other; spends nothing."""
+        """The attributions that :meth:`work_off` would make, one trace after the other; spends nothing.
+
+        Raises
+        ------
+        ConfigurationError
+            The judge alone is asked: what that takes cannot be planned.
+        """
+        if not self._job.attributes:
+            raise ConfigurationError("strategy 'support' makes no attribution, so nothing can be planned; leave it out")
         for pending in self.waiting():
             try:
+                if self._job.diagnoses and self._store.attributions(pending.id, skip_damaged=True):
+                    continue
                 engine = self._engine_of(pending)
                 if engine is None:
                     yield Planned(pending.id, reason=_unnamed(pending))
@@ -155,8 +182,9 @@ class Backlog:
         Raises
         ------
         AttrkitError
-            The engine that was named cannot be loaded; nothing was spent.
+            The engine or judge that was named cannot be loaded; nothing was spent.
         """
+        self._job.load_judge()
         for pending in self.waiting():
             if stop():
                 return
@@ -178,20 +206,21 @@ class Backlog:
             if stop():
                 raise _StoppedError
 
-        spec = pending.engine
+        spec = pending.engine if self._job.attributes else None
         try:
-            engine = self._engine_of(pending)
-            if engine is None:
+            engine = self._engine_of(pending) if self._job.attributes else None
+            if engine is None and self._job.attributes:
                 return Outcome(pending.id, "no engine", _unnamed(pending))
-            spec = engine.spec
+            spec = None if engine is None else engine.spec
             with AtWork(self._store.path).on(pending.id) as is_mine:
-                if not is_mine or self._store.attributions(pending.id, skip_damaged=True):
+                if not is_mine or self._is_done(pending.id):
                     return Outcome(pending.id, "elsewhere", "another process is at work on it, or was faster", spec)
                 trace = self._store.get(pending.id)
                 if trace.id != pending.id:  # found by its first characters
                     return Outcome(pending.id, "gone", f"trace {pending.id} was deleted", spec)
-                found = self._job.run(trace, engine, store=self._store, cache=self._cache, progress=heed)
-                return Outcome(pending.id, "done", None, spec, found.cost)
+                known = self._job.known(trace, engine, store=self._store)
+                found = self._job.run(trace, engine, store=self._store, cache=self._cache, progress=heed, known=known)
+                return _outcome(pending.id, spec, found)
         except _StoppedError:
             return Outcome(pending.id, "stopped", "it was told to stop", spec, Cost(calls=n_calls))
         except PostponedError as error:
@@ -204,6 +233,10 @@ class Backlog:
         except Exception as error:  # of an engine that is not ours; the next trace may fare better
             reason = f"{type(error).__name__}: {error}"
             return Outcome(pending.id, "failed", reason, spec, Cost(calls=n_calls))
+
+    def _is_done(self, trace_id: str) -> bool:
+        read = self._store.diagnoses if self._job.diagnoses else self._store.attributions
+        return bool(read(trace_id, skip_damaged=True))
 
     def _engine_of(self, pending: PendingTrace) -> Engine | None:
         named = self._engine or pending.engine
@@ -224,8 +257,16 @@ class Backlog:
             raise error
 
 
-class _StoppedError(Exception):
-    """Raised between two slices of measurements."""
+class _StoppedError(BaseException):
+    """Raised between two slices of measurements; no failure of what is measured or judged."""
+
+
+def _outcome(trace_id: str, spec: str | None, found: Found) -> Outcome:
+    if found.trouble is not None:
+        reason = f"it is attributed, and could not be diagnosed: {found.trouble}"
+        return Outcome(trace_id, "failed", reason, spec, found.cost)
+    label = None if found.diagnosis is None else str(found.diagnosis.label)
+    return Outcome(trace_id, "done", None, spec, found.cost, label)
 
 
 def _unnamed(pending: PendingTrace) -> str:

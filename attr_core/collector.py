@@ -36,7 +36,7 @@ from attr_core.store import Store
 from attr_core.types import ATTRKIT_KEY, Trace
 from attr_core.worker import Worker, WorkerStats
 
-__all__ = ["Collector", "Mode"]
+__all__ = ["Collector", "Mode", "Strategy"]
 
 Mode = Literal["capture", "deferred", "inline"]
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from attr_core._storage import findings, runs, trace_rows
 from attr_core._storage.database import open_database, select, unescape
@@ -229,14 +229,19 @@ class Store:
             return [_summary(row) for row in select(db, sql, [*wanted.values(), -1 if limit is None else limit])]
 
     def pending(
-        self, *, since: datetime | None = None, tag: str | None = None, framework: str | None = None
+        self,
+        *,
+        since: datetime | None = None,
+        tag: str | None = None,
+        framework: str | None = None,
+        without: Literal["attribution", "diagnosis"] = "attribution",
     ) -> Iterator[PendingTrace]:
-        """The traces that have no attribution yet and are to have one, the oldest first.
+        """The traces that have no attribution (or diagnosis) yet and are to have one, the oldest first.
 
         Left out are those that were not sampled (``metadata["attrkit"]["sampled"]`` is false) and those in which no
         model wrote anything. Filters are those of :meth:`list`.
         """
-        return pending(self._database, since=since, tag=tag, framework=framework)
+        return pending(self._database, since=since, tag=tag, framework=framework, without=without)
 
     def save_attribution(self, attribution: Attribution, *, cut: Generation | None = None) -> None:
         """Keep a result with its trace; the same result twice is kept once.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,7 @@ from attr_core._plain import plain
 from attr_core.attribution import Attribution
 from attr_core.collector import Collector
 from attr_core.errors import InputError
-from attr_core.reports.compact import compact, telling_rows
+from attr_core.reports.compact import telling_rows
 from attr_core.results import Verdict
 from attr_core.types import Retrieval, Trace
 from attr_haystack.convert import stamped, stamped_document, to_answer, to_document, to_generation
@@ -110,20 +110,29 @@ def document_scores(attribution: Attribution) -> dict[str, dict[str, Any]]:
 def _measured(collector: Collector, given: Given, reply: ChatMessage) -> tuple[dict[str, Any], Attribution | None]:
     """What is told of one reply, as plain JSON, and the result where it was there in time."""
     trace = to_trace(given, reply)
-    result = collector.deliver(trace)
-    if result is not None:
-        return compact(result), result
-    return {"trace_id": trace.id, **_trouble(collector, trace.id)}, None
+    told: dict[str, Any] = {"trace_id": trace.id}
+    result = collector.deliver(trace, into=told)
+    if collector.mode == "inline":
+        told.update(_trouble(collector, told))
+    return told, result
 
 
-def _trouble(collector: Collector, trace_id: str) -> dict[str, Any]:
+def _trouble(collector: Collector, told: Mapping[str, Any]) -> dict[str, Any]:
     """Why a result that was to be waited for is not there; it may also not be wanted, as for a run not sampled."""
-    if collector.mode != "inline":
-        return {}
+    limit = f"within {collector.time_limit:g} s; it goes on in a thread of its own"
+    if collector.attributes and "claims" not in told:
+        return _why(collector.result, told["trace_id"], f"not measured {limit}")
+    if collector.diagnoses and "diagnosis" not in told:
+        why = _why(collector.diagnosis, told["trace_id"], f"not diagnosed {limit}")
+        return {"diagnosis": why} if why else {}
+    return {}
+
+
+def _why(read: Callable[..., Any], trace_id: str, late: str) -> dict[str, Any]:
     try:
-        collector.result(trace_id, timeout=0)
+        read(trace_id, timeout=0)
     except TimeoutError:
-        return {"error": f"not measured within {collector.time_limit:g} s; it goes on in a thread of its own"}
+        return {"error": late}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
     return {}

@@ -12,6 +12,7 @@ from haystack.utils import Secret, serialize_callable
 from attr_core.collector import Collector
 from attr_core.engines import load_engine
 from attr_core.errors import ConfigurationError
+from attr_core.judge import load_judge
 from attr_core.results import Budget
 
 __all__ = ["budget_of", "budget_text", "collector_for", "load", "serializable"]
@@ -37,19 +38,25 @@ def collector_for(component: Any) -> Collector:
         budget=budget_of(component.budget),
         budget_per_day=budget_of(component.budget_per_day),
         time_limit=component.time_limit,
+        diagnose=component.diagnose,
+        judge=_revealed(component.judge, "judge"),
+        strategy=component.strategy,
         **component.options,
     )
 
 
-def load(engine: Any) -> None:
-    """Load what an engine's spec names, and find out what it is.
+def load(component: Any) -> None:
+    """Load what measures and who judges for a component, and find out what they are.
 
     Raises
     ------
     AttrkitError
-        There is no such engine or model.
+        There is no such engine, judge or model.
     """
-    _ = load_engine(_revealed(engine, "engine")).fingerprint
+    if component.collector.attributes:
+        _ = load_engine(_revealed(component.engine, "engine")).fingerprint
+    if component.diagnose:
+        load_judge(_revealed(component.judge, "judge"))
 
 
 def serializable(component: Any) -> dict[str, Any]:
@@ -71,6 +78,9 @@ def serializable(component: Any) -> dict[str, Any]:
         "budget_per_day": component.budget_per_day,
         "time_limit": component.time_limit,
     }
+    if component.diagnose:
+        judge = _named(component.judge, "judge", "a spec such as litellm:MODEL")
+        parameters.update(diagnose=True, judge=judge, strategy=component.strategy)
     for name, value in component.options.items():
         if not _is_plain(value):
             raise ConfigurationError(f"option {name}={value!r} cannot be written to YAML; give a name or a number")

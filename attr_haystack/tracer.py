@@ -19,11 +19,11 @@ from haystack.tracing.tracer import tracer as proxy
 from attr_core.algorithms import Algorithm
 from attr_core.attribution import Attribution
 from attr_core.capture import MAX_AGE, MAX_RUNS, Complaints, RunRecorder, guarded
-from attr_core.collector import INLINE_SECONDS, Collector, Mode
+from attr_core.collector import INLINE_SECONDS, Collector, Mode, Strategy
 from attr_core.errors import ConfigurationError
 from attr_core.middleware import SavesTraces
-from attr_core.protocols import Engine
-from attr_core.results import Budget
+from attr_core.protocols import Engine, Judge
+from attr_core.results import Budget, Diagnosis
 from attr_core.store import Store
 from attr_core.types import Trace
 from attr_core.worker import WorkerStats
@@ -75,6 +75,13 @@ class AttributionTracer(Tracer):
         As for :class:`attr_core.collector.Collector`.
     max_runs, max_age
         When an open run is stored without its end: how many may be open, and for how many seconds without an event.
+    diagnose : bool, default False
+        Also say which failure each answer is, what proves it and what to do: see ``docs/diagnosis.md``. It runs prompts
+        again on ``engine``, for what the attribution leaves of ``budget``.
+    judge : str, Judge, callable or object, optional
+        Who judges, such as ``"litellm:MODEL"``; see :func:`attr_core.judge.load_judge` for more, and for the default.
+    strategy : {"cause", "support"}, default "cause"
+        ``support`` asks the judge alone: no engine is needed, and nothing is attributed.
     **options
         Further ones of :func:`attr_core.attribute`: ``estimator``, ``granularity``, ``totals``, ...
 
@@ -101,6 +108,9 @@ class AttributionTracer(Tracer):
         executor: Executor | None = None,
         max_runs: int = MAX_RUNS,
         max_age: float = MAX_AGE,
+        diagnose: bool = False,
+        judge: str | Judge | Any | None = None,
+        strategy: Strategy = "cause",
         **options: Any,
     ) -> None:
         self._inner: Any = NullTracer()
@@ -118,6 +128,9 @@ class AttributionTracer(Tracer):
             time_limit=time_limit,
             queue_limit=queue_limit,
             executor=executor,
+            diagnose=diagnose,
+            judge=judge,
+            strategy=strategy,
             **options,
         )
         self.recorder = RunRecorder(self._deliver, framework="haystack", max_runs=max_runs, max_age=max_age)
@@ -162,6 +175,14 @@ class AttributionTracer(Tracer):
     async def aresult(self, run: str | None = None, *, timeout: float | None = None) -> Attribution | None:
         """:meth:`result` for callers that run an event loop."""
         return await self.collector.aresult(run, timeout=timeout)
+
+    def diagnosis(self, run: str | None = None, *, timeout: float | None = None) -> Diagnosis | None:
+        """The diagnosis of a run, as :meth:`result` gives the attribution; ``None`` where it was not diagnosed."""
+        return self.collector.diagnosis(run, timeout=timeout)
+
+    async def adiagnosis(self, run: str | None = None, *, timeout: float | None = None) -> Diagnosis | None:
+        """:meth:`diagnosis` for callers that run an event loop."""
+        return await self.collector.adiagnosis(run, timeout=timeout)
 
     def recorded(self, run: str | None = None) -> Trace:
         """A run as it was recorded, by its trace id; by default the one that ended last."""

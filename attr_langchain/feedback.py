@@ -6,12 +6,16 @@ from typing import Any, Protocol
 
 from attr_core.attribution import Attribution
 from attr_core.reports.compact import compact
+from attr_core.results import Diagnosis
 from attr_core.types import Trace
 
-__all__ = ["FEEDBACK_KEY", "Client", "send_feedback"]
+__all__ = ["DIAGNOSIS_KEY", "FEEDBACK_KEY", "Client", "send_diagnosis", "send_feedback"]
 
 FEEDBACK_KEY = "attrkit.caused_by_context"
 """Score: the share of the answer's claims of which at least one word is driven by a piece of the context."""
+
+DIAGNOSIS_KEY = "attrkit_diagnosis"
+"""Value: the label of the diagnosis, such as ``chunk_dominance``."""
 
 
 class Client(Protocol):
@@ -32,6 +36,17 @@ def send_feedback(client: Client, trace: Trace, result: Attribution) -> None:
         score=_share(found["claims"]),
         value={"trace_id": trace.id, "causes": _causes(found["claims"])},
         comment=f"attrkit, {result.method}, measured on {result.measured_on}",
+        source_info={"tool": "attrkit"},
+    )
+
+
+def send_diagnosis(client: Client, trace: Trace, diagnosis: Diagnosis) -> None:
+    """One feedback for the root run: which failure its answer is, and the headline that says so."""
+    client.create_feedback(
+        run_id=trace.run_id,
+        key=DIAGNOSIS_KEY,
+        value=str(diagnosis.label),
+        comment=diagnosis.headline,
         source_info={"tool": "attrkit"},
     )
 

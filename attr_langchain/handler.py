@@ -20,15 +20,15 @@ from attr_core._plain import plain
 from attr_core.algorithms import Algorithm
 from attr_core.attribution import Attribution
 from attr_core.capture import MAX_AGE, MAX_RUNS, Complaints, RunRecorder, guarded
-from attr_core.collector import INLINE_SECONDS, Collector, Mode
+from attr_core.collector import INLINE_SECONDS, Collector, Mode, Strategy
 from attr_core.middleware import SavesTraces
-from attr_core.protocols import Engine
-from attr_core.results import Budget
+from attr_core.protocols import Engine, Judge
+from attr_core.results import Budget, Diagnosis
 from attr_core.store import Store
 from attr_core.types import ATTRKIT_KEY, Retrieval, ToolCall, Trace
 from attr_core.worker import WorkerStats
 from attr_langchain.convert import texts_in, to_answer, to_document, to_generation, to_text_generation, to_tool_result
-from attr_langchain.feedback import Client, send_feedback
+from attr_langchain.feedback import Client, send_diagnosis, send_feedback
 from attr_langchain.payloads import about, answer_in, documents_in, status_of, texts_out
 
 __all__ = ["AttributionCallbackHandler"]
@@ -66,11 +66,18 @@ class AttributionCallbackHandler(BaseCallbackHandler):
     time_limit : float
         Seconds that ``inline`` mode may hold a run up.
     langsmith : langsmith.Client, optional
-        Also send each result as feedback to the run of the same id. This is the only thing that uses the network.
+        Also send each result, and each diagnosis, as feedback to the run of the same id. This is the only thing that uses the network.
     queue_limit, executor
         As for :class:`attr_core.collector.Collector`.
     max_runs, max_age
         When an open run is stored without its end: how many may be open, and for how many seconds without an event.
+    diagnose : bool, default False
+        Also say which failure each answer is, what proves it and what to do: see ``docs/diagnosis.md``. It runs prompts
+        again on ``engine``, for what the attribution leaves of ``budget``.
+    judge : str, Judge, callable or object, optional
+        Who judges, such as ``"litellm:MODEL"``; see :func:`attr_core.judge.load_judge` for more, and for the default.
+    strategy : {"cause", "support"}, default "cause"
+        ``support`` asks the judge alone: no engine is needed, and nothing is attributed.
     **options
         Further ones of :func:`attr_core.attribute`: ``estimator``, ``granularity``, ``totals``, ...
 
@@ -100,6 +107,9 @@ class AttributionCallbackHandler(BaseCallbackHandler):
         executor: Executor | None = None,
         max_runs: int = MAX_RUNS,
         max_age: float = MAX_AGE,
+        diagnose: bool = False,
+        judge: str | Judge | Any | None = None,
+        strategy: Strategy = "cause",
         **options: Any,
     ) -> None:
         self.collector = Collector(
@@ -114,6 +124,9 @@ class AttributionCallbackHandler(BaseCallbackHandler):
             time_limit=time_limit,
             queue_limit=queue_limit,
             executor=executor,
+            diagnose=diagnose,
+            judge=judge,
+            strategy=strategy,
             **options,
         )
         self.recorder = RunRecorder(self.collector.deliver, framework="langchain", max_runs=max_runs, max_age=max_age)
@@ -122,6 +135,7 @@ class AttributionCallbackHandler(BaseCallbackHandler):
         self._is_stamping = stamp
         if langsmith is not None:
             self.collector.on_result(lambda trace, result: send_feedback(langsmith, trace, result))
+            self.collector.on_diagnosis(lambda trace, diagnosis: send_diagnosis(langsmith, trace, diagnosis))
 
     # --- what users call ---------------------------------------------------------------------------------------------
 
@@ -136,6 +150,14 @@ class AttributionCallbackHandler(BaseCallbackHandler):
     async def aresult(self, run: UUID | str | None = None, *, timeout: float | None = None) -> Attribution | None:
         """:meth:`result` for callers that run an event loop."""
         return await self.collector.aresult(run, timeout=timeout)
+
+    def diagnosis(self, run: UUID | str | None = None, *, timeout: float | None = None) -> Diagnosis | None:
+        """The diagnosis of a run, as :meth:`result` gives the attribution; ``None`` where it was not diagnosed."""
+        return self.collector.diagnosis(run, timeout=timeout)
+
+    async def adiagnosis(self, run: UUID | str | None = None, *, timeout: float | None = None) -> Diagnosis | None:
+        """:meth:`diagnosis` for callers that run an event loop."""
+        return await self.collector.adiagnosis(run, timeout=timeout)
 
     def trace(self, run: UUID | str | None = None) -> Trace:
         """A run as it was recorded, by its run id or trace id; by default the one that ended last."""

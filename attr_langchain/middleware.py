@@ -10,7 +10,6 @@ from langgraph.config import get_config, get_stream_writer
 from langgraph.runtime import Runtime
 
 from attr_core.capture import Complaints, guarded
-from attr_core.reports.compact import compact
 from attr_core.types import ATTRKIT_KEY
 from attr_langchain.handler import AttributionCallbackHandler
 
@@ -24,7 +23,7 @@ class AttributionState(AgentState[Any]):
 
 
 class AttributionMiddleware(AgentMiddleware[AttributionState, Any]):
-    """Leaves ``{"trace_id": ...}``, in ``inline`` mode with the compact result, in the state and the custom stream.
+    """Leaves ``{"trace_id": ...}``, in ``inline`` mode with the compact results, in the state and the custom stream.
 
     ``create_agent(model, tools, middleware=[AttributionMiddleware(handler)]).with_config(callbacks=[handler])``: the
     handler records, this tells. In ``inline`` mode the run is attributed when the agent is done, before it returns.
@@ -56,7 +55,7 @@ class AttributionMiddleware(AgentMiddleware[AttributionState, Any]):
             self.complaints.say("unheard", text)
             return None
         found: dict[str, Any] = {"trace_id": trace.id}
-        if self._handler.collector.mode == "inline" and (result := self._handler.collector.deliver(trace)) is not None:
-            found.update(compact(result))
+        if self._handler.collector.mode == "inline":
+            self._handler.collector.deliver(trace, into=found)
         get_stream_writer()({ATTRKIT_KEY: found})
         return {ATTRKIT_KEY: found}

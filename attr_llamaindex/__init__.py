@@ -12,15 +12,16 @@ from attr_core._optional import require
 
 if TYPE_CHECKING:
     from attr_llamaindex.engine import LlamaIndexEngine
-    from attr_llamaindex.events import AttributionReady
+    from attr_llamaindex.events import AttributionReady, DiagnosisReady
     from attr_llamaindex.instrumentation import Instrumentation, instrument
 
-__all__ = ["AttributionReady", "Instrumentation", "LlamaIndexEngine", "instrument"]
+__all__ = ["AttributionReady", "DiagnosisReady", "Instrumentation", "LlamaIndexEngine", "instrument"]
 
 require("llama_index.core", extra="llamaindex")
 
 _HOMES = {
     "AttributionReady": "attr_llamaindex.events",
+    "DiagnosisReady": "attr_llamaindex.events",
     "Instrumentation": "attr_llamaindex.instrumentation",
     "LlamaIndexEngine": "attr_llamaindex.engine",
     "instrument": "attr_llamaindex.instrumentation",

@@ -1,4 +1,4 @@
-"""The event handler, for what spans do not tell: how streams go on. And the event that says that a result is there."""
+"""The event handler, for what spans do not tell: how streams go on. And the events that say that a result is there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from attr_core.capture import Complaints
 from attr_llamaindex.listening import heard
 from attr_llamaindex.runs import Runs
 
-__all__ = ["AttributionEventHandler", "AttributionReady"]
+__all__ = ["AttributionEventHandler", "AttributionReady", "DiagnosisReady"]
 
 
 class AttributionReady(BaseEvent):
@@ -40,6 +40,22 @@ class AttributionReady(BaseEvent):
     def class_name(cls) -> str:
         """Its name."""
         return "AttributionReady"
+
+
+class DiagnosisReady(BaseEvent):
+    """A run was diagnosed; dispatched after its :class:`AttributionReady`, by the same thread.
+
+    ``diagnosis`` is what :func:`attr_core.reports.compact.compact_diagnosis` makes of it: plain JSON.
+    """
+
+    trace_id: str
+    run_id: str | None = None
+    diagnosis: dict[str, Any]
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Its name."""
+        return "DiagnosisReady"
 
 
 class AttributionEventHandler(BaseEventHandler):

@@ -13,15 +13,15 @@ from llama_index_instrumentation import get_dispatcher
 from attr_core.algorithms import Algorithm
 from attr_core.attribution import Attribution
 from attr_core.capture import MAX_AGE, MAX_RUNS, Complaints
-from attr_core.collector import INLINE_SECONDS, Collector, Mode
+from attr_core.collector import INLINE_SECONDS, Collector, Mode, Strategy
 from attr_core.middleware import SavesTraces
-from attr_core.protocols import Engine
-from attr_core.reports.compact import compact
-from attr_core.results import Budget
+from attr_core.protocols import Engine, Judge
+from attr_core.reports.compact import compact, compact_diagnosis
+from attr_core.results import Budget, Diagnosis
 from attr_core.store import Store
 from attr_core.types import ATTRKIT_KEY, Trace
 from attr_core.worker import WorkerStats
-from attr_llamaindex.events import AttributionEventHandler, AttributionReady
+from attr_llamaindex.events import AttributionEventHandler, AttributionReady, DiagnosisReady
 from attr_llamaindex.runs import Runs
 from attr_llamaindex.spans import AttributionSpanHandler
 
@@ -56,6 +56,9 @@ def instrument(
     executor: Executor | None = None,
     max_runs: int = MAX_RUNS,
     max_age: float = MAX_AGE,
+    diagnose: bool = False,
+    judge: str | Judge | Any | None = None,
+    strategy: Strategy = "cause",
     **options: Any,
 ) -> Instrumentation:
     """Record every run of a query engine, chat engine, agent, retriever or model in this process, from now on.
@@ -93,6 +96,13 @@ def instrument(
         As for :class:`attr_core.collector.Collector`.
     max_runs, max_age
         When an open run is stored without its end: how many may be open, and for how many seconds without an event.
+    diagnose : bool, default False
+        Also say which failure each answer is, what proves it and what to do: see ``docs/diagnosis.md``. It runs prompts
+        again on ``engine``, for what the attribution leaves of ``budget``.
+    judge : str, Judge, callable or object, optional
+        Who judges, such as ``"litellm:MODEL"``; see :func:`attr_core.judge.load_judge` for more, and for the default.
+    strategy : {"cause", "support"}, default "cause"
+        ``support`` asks the judge alone: no engine is needed, and nothing is attributed.
     **options
         Further ones of :func:`attr_core.attribute`: ``estimator``, ``granularity``, ``totals``, ...
 
@@ -122,6 +132,9 @@ def instrument(
         "executor": executor,
         "max_runs": max_runs,
         "max_age": max_age,
+        "diagnose": diagnose,
+        "judge": judge,
+        "strategy": strategy,
         **options,
     }
     with _lock:
@@ -148,6 +161,7 @@ class Instrumentation:
         self.asked = dict(asked)
         self.collector = Collector(**{key: value for key, value in asked.items() if key not in own})
         self.collector.on_result(_announce)
+        self.collector.on_diagnosis(_announce_diagnosis)
         self.runs = Runs(self._deliver, stamp=asked["stamp"], max_runs=asked["max_runs"], max_age=asked["max_age"])
         self._spans, self._events = AttributionSpanHandler(self.runs), AttributionEventHandler(self.runs)
 
@@ -197,6 +211,14 @@ class Instrumentation:
         """:meth:`result` for callers that run an event loop."""
         return await self.collector.aresult(_identifier(run), timeout=timeout)
 
+    def diagnosis(self, run: Any = None, *, timeout: float | None = None) -> Diagnosis | None:
+        """The diagnosis of a run, as :meth:`result` gives the attribution; ``None`` where it was not diagnosed."""
+        return self.collector.diagnosis(_identifier(run), timeout=timeout)
+
+    async def adiagnosis(self, run: Any = None, *, timeout: float | None = None) -> Diagnosis | None:
+        """:meth:`diagnosis` for callers that run an event loop."""
+        return await self.collector.adiagnosis(_identifier(run), timeout=timeout)
+
     def last(self, *, timeout: float | None = None) -> Attribution | None:
         """The attribution of the run that ended last; ``None`` where it was only captured."""
         return self.collector.result(timeout=timeout)
@@ -227,13 +249,17 @@ class Instrumentation:
         self.runs.hand_on_all()
 
     def _deliver(self, trace: Trace, complete: bool, stamp: dict[str, Any]) -> None:
-        result = self.collector.deliver(trace, complete)
-        if result is not None:
-            stamp.update(compact(result))
+        self.collector.deliver(trace, complete, into=stamp)
 
 
 def _announce(trace: Trace, result: Attribution) -> None:
     event = AttributionReady(trace_id=trace.id, run_id=trace.run_id, attribution=compact(result), span_id=trace.run_id)
+    get_dispatcher(__name__).event(event)
+
+
+def _announce_diagnosis(trace: Trace, diagnosis: Diagnosis) -> None:
+    found = compact_diagnosis(diagnosis)
+    event = DiagnosisReady(trace_id=trace.id, run_id=trace.run_id, diagnosis=found, span_id=trace.run_id)
     get_dispatcher(__name__).event(event)
 
 

@@ -1,4 +1,4 @@
-"""The traces that wait to be attributed, read page by page: there may be a hundred thousand."""
+"""The traces that wait to be attributed, or diagnosed, read page by page: there may be a hundred thousand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from attr_core._storage.database import Database, select, unescape
 from attr_core._storage.trace_rows import seconds
@@ -24,12 +24,15 @@ _WROTE = f"""EXISTS (SELECT 1 FROM generations g WHERE g.trace_id = t.id AND (
         WHERE c.trace_id = t.id AND c.generation = g.position AND c.message IS NULL)))"""  # noqa: S608
 # A damaged row's metadata is no JSON, and must not keep the others from being found.
 _SAMPLED = "CASE WHEN json_valid(t.metadata) THEN json_type(t.metadata, '$.attrkit.sampled') END IS NOT 'false'"
-_UNATTRIBUTED = "NOT EXISTS (SELECT 1 FROM attributions a WHERE a.trace_id = t.id)"
+_WITHOUT = {
+    "attribution": "NOT EXISTS (SELECT 1 FROM attributions a WHERE a.trace_id = t.id)",
+    "diagnosis": "NOT EXISTS (SELECT 1 FROM diagnoses d WHERE d.trace_id = t.id)",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class PendingTrace:
-    """A trace without an attribution: the spec of the engine it was to be measured on, as far as one was named.
+    """A trace without a result: the spec of the engine it was to be measured on, as far as one was named.
 
     ``object`` is what an engine called itself that was handed over as an object, which no other process can load.
     """
@@ -40,7 +43,12 @@ class PendingTrace:
 
 
 def pending(
-    database: Database, *, since: datetime | None = None, tag: str | None = None, framework: str | None = None
+    database: Database,
+    *,
+    since: datetime | None = None,
+    tag: str | None = None,
+    framework: str | None = None,
+    without: Literal["attribution", "diagnosis"] = "attribution",
 ) -> Iterator[PendingTrace]:
     """As :meth:`attr_core.store.Store.pending`; nothing is held open between two pages."""
     conditions: dict[str, Any] = {
@@ -49,7 +57,7 @@ def pending(
         "t.framework = ?": framework,
     }
     wanted = {sql: value for sql, value in conditions.items() if value is not None}
-    where = " AND ".join(["(t.started_at, t.rowid) > (?, ?)", *wanted, _UNATTRIBUTED, _SAMPLED, _WROTE])
+    where = " AND ".join(["(t.started_at, t.rowid) > (?, ?)", *wanted, _WITHOUT[without], _SAMPLED, _WROTE])
     sql = f"""SELECT t.id, t.metadata, t.started_at, t.rowid AS number FROM traces t WHERE {where}
         ORDER BY t.started_at, t.rowid LIMIT {PAGE}"""  # noqa: S608
     last: tuple[float, int] = (-math.inf, 0)

@@ -59,8 +59,12 @@ def diagnose(
         typer.Option(help="How finely the context is cut: message, chunk, paragraph or sentence; default chunk."),
     ] = None,
     repeats: Annotated[int, typer.Option(help="Times that the judge judges; more tell its noise.", min=1)] = 1,
+    decompose: Annotated[
+        bool, typer.Option("--decompose", help="Have the judge take sentences apart into atomic claims first.")
+    ] = False,
     budget: Annotated[str, typer.Option(help="Hard caps, e.g. calls=64,tokens=20000,usd=0.50.")] = "",
     seed: Annotated[int, typer.Option(help="Of the runs, where the application samples.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost; ask and send nothing.")] = False,
     db: DatabaseOption = None,
     json_: JsonOption = False,
     yes: YesOption = False,
@@ -75,6 +79,9 @@ def diagnose(
     found = stored_trace(trace, db)
     running = loaded_engine(engine, yes) if strategy == "cause" else None
     judging = named_judge(judge, yes)
+    if dry_run:
+        _show_plan(found, expected or instead, judging, running, step, repeats, json_, chosen)
+        return
     _agree([running, judging], budget, yes)
     with progress_bar(quiet=json_) as progress:
         diagnosis = run(
@@ -85,6 +92,7 @@ def diagnose(
             engine=running,
             step=step,
             repeats=repeats,
+            decompose=decompose,
             budget=caps,
             seed=seed,
             db=db,
@@ -123,6 +131,21 @@ def prove(
         show(render_replay(replay))
     if not replay.holds:
         raise typer.Exit(1)
+
+
+def _show_plan(
+    trace: Any, expected: str | None, judge: Any, engine: Any, step: int | None, repeats: int, json_: bool, chosen: Any
+) -> None:
+    from dataclasses import asdict
+
+    from attr_core.api import plan_diagnosis
+    from attr_core.reports.costs import render_plan
+
+    plan = plan_diagnosis(trace, expected=expected, judge=judge, engine=engine, step=step, repeats=repeats, **chosen)
+    if json_:
+        show_json(asdict(plan))
+    else:
+        show(render_plan(plan))
 
 
 def named_judge(spec: str | None, yes: bool) -> Any:

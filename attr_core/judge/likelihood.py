@@ -17,7 +17,7 @@ from attr_core.judge._costs import spent_since
 from attr_core.metering import MeteredEngine
 from attr_core.pivots import tokens_in
 from attr_core.prompt import count_text, count_tokens
-from attr_core.protocols import Capability, Engine, TokenScores
+from attr_core.protocols import Capability, Engine, Price, TokenScores
 from attr_core.reading import log_odds
 from attr_core.results import FloatArray, Support, SupportVerdict
 from attr_core.types import Claim, Message, Prompt, Segment
@@ -109,6 +109,11 @@ class LikelihoodJudge:
     def spec(self) -> str:
         """``likelihood:`` and the engine's."""
         return f"likelihood:{self._engine.spec}"
+
+    @property
+    def price(self) -> Price | None:
+        """The engine's."""
+        return self._engine.price
 
     @property
     def threshold(self) -> float:

@@ -15,11 +15,12 @@ from attr_core.judge._callables import engine_of
 from attr_core.judge._costs import spent_since
 from attr_core.judge._rectangles import Cell, Rectangle, rectangles
 from attr_core.judge._words import readable
+from attr_core.judge.decompose import decompose_claims
 from attr_core.judge.parsing import Stated, parse_verdicts
 from attr_core.judge.prompts import VERDICTS_SCHEMA, Question, judge_prompt
 from attr_core.metering import MeteredEngine
 from attr_core.prompt import count_tokens
-from attr_core.protocols import Completion, CountsTokens, Engine, Sampling
+from attr_core.protocols import Completion, CountsTokens, Engine, Price, Sampling
 from attr_core.results import Support, SupportVerdict
 from attr_core.types import Claim, Segment
 
@@ -127,6 +128,15 @@ class LLMJudge:
     def spec(self) -> str:
         """The engine's."""
         return self._engine.spec
+
+    @property
+    def price(self) -> Price | None:
+        """The engine's."""
+        return self._engine.price
+
+    def decompose(self, claims: Sequence[Claim]) -> tuple[Claim, ...]:
+        """Sentences taken apart into atomic claims, by the same engine; see :func:`decompose_claims`."""
+        return decompose_claims(self._engine, claims)
 
     def n_calls(self, claims: Sequence[Claim], segments: Sequence[Segment], *, question: str | None = None) -> int:
         """Calls that judging takes where every answer can be read and nothing is in the cache; asks nobody."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from attr_core._text.refusals import declines
 from attr_core.protocols import Judge
 from attr_core.results import Cost, SupportVerdict
-from attr_core.support._refusals import declines
 from attr_core.support.matrix import as_segment
 from attr_core.types import Claim
 

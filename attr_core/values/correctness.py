@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attr_core._text.refusals import declines
 from attr_core.claims import split_claims
 from attr_core.errors import ConfigurationError, InputError
 from attr_core.protocols import Capability, Engine, Judge, Sampling
@@ -79,8 +80,6 @@ class Correctness:
         How to generate.
     repeats : int, default 3
         Judgements wanted. A judge that remembers what it said gives one.
-    is_refusal : callable, optional
-        Whether a text declines to answer; such are ``refused``, 0, and not judged. By default only empty texts are.
 
     Raises
     ------
@@ -136,7 +135,6 @@ class Correctness:
         wanted: Sequence[Claim] | None = None,
         sampling: Sampling = Sampling(),
         repeats: int = 3,
-        is_refusal: Callable[[str], bool] | None = None,
     ) -> None:
         if not expected.strip():
             raise InputError("the expected answer is empty; say what should have been answered")
@@ -152,7 +150,6 @@ class Correctness:
         self._wanted = tuple(split_claims(expected) if wanted is None else wanted)
         self._sampling = sampling
         self._repeats = repeats
-        self._is_refusal = is_refusal
         self.targets = tuple(targets)
         self._regenerations = Regenerations(engine, generation, segments, sampling)
         self._marks = _Marks()
@@ -196,7 +193,6 @@ class Correctness:
             wanted=self._wanted,
             sampling=self._sampling,
             repeats=self._repeats,
-            is_refusal=self._is_refusal,
         )
         made._regenerations, made._marks = self._regenerations, self._marks
         return made
@@ -276,7 +272,7 @@ class Correctness:
         """What each text amounts to; those that were not judged before are judged together."""
         marks = self._marks
         new = [text for text in dict.fromkeys(texts) if text not in marks.known]
-        asked = [text for text in new if text.strip() and not (self._is_refusal and self._is_refusal(text))]
+        asked = [text for text in new if text.strip() and not declines(text)]
         marks.known |= {text: _Mark(0.0, "refused") for text in new if text not in asked}
         if asked:
             columns = [as_text(f"a{n}", text) for n, text in enumerate(asked)]

@@ -21,7 +21,6 @@ from attr_core.judge import LLMJudge
 from attr_core.protocols import ValueFunction
 from attr_core.reports.terminal import render_attribution
 from attr_core.results import Budget, Cost, Support, SupportVerdict
-from attr_core.support.outcome import is_refusal
 from attr_core.testing import AdditiveEngine, ScriptedEngine
 from attr_core.types import Claim, Generation, Message, Prompt, Segment, Target, TargetKind, Trace
 from attr_core.values import Correctness
@@ -101,7 +100,7 @@ ALL, FACT_ALONE, NOTHING = [True, True], [True, False], [False, False]
 
 def test_right_is_one_wrong_and_refused_are_nothing_and_which_it_was_is_kept() -> None:
     judge = Reads(by_year)
-    value = correctness(misled, judge, is_refusal=is_refusal, repeats=1)
+    value = correctness(misled, judge, repeats=1)
     masks = np.array([ALL, FACT_ALONE, NOTHING])
     np.testing.assert_array_equal(value.exact(masks), [[0], [1], [0]])
     assert value.outcomes(masks) == ["wrong", "right", "refused"]
@@ -111,11 +110,12 @@ def test_right_is_one_wrong_and_refused_are_nothing_and_which_it_was_is_kept() -
     assert any("1 of 3 different answers say nothing" in note for note in value.notes)
 
 
-def test_an_empty_answer_is_a_refusal_and_one_in_words_is_judged_where_nobody_tells_refusals() -> None:
+def test_an_empty_answer_and_one_that_declines_are_refusals_that_nobody_judges() -> None:
     judge = Reads(by_year)
     value = correctness(lambda prompt: " " if sees(prompt, RIVAL) else REFUSED, judge)
     assert value.exact(np.array([ALL, NOTHING])).tolist() == [[0.0], [0.0]]
-    assert value.outcomes(np.array([ALL, NOTHING])) == ["refused", "wrong"]
+    assert value.outcomes(np.array([ALL, NOTHING])) == ["refused", "refused"]
+    assert judge.tables == []
 
 
 def test_a_part_of_what_is_expected_is_its_share_and_a_contradiction_takes_it_all() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -14,10 +15,11 @@ from attr_core.api import prove
 from attr_core.diagnosis import Label, Thresholds
 from attr_core.errors import ConfigurationError, EngineError, InputError, MissingCapabilityError
 from attr_core.evaluation.planted import LABELS, ErringJudge, PerfectJudge, PlantedSample, planted
+from attr_core.judge import LLMJudge
 from attr_core.results import Budget, Diagnosis, Support
 from attr_core.store import Store
 from attr_core.testing import ScriptedEngine, ScriptedJudge
-from attr_core.types import Trace
+from attr_core.types import Claim, Segment, SegmentKind, Trace
 
 CAUSAL = frozenset(
     {
@@ -279,3 +281,59 @@ def test_a_model_that_stands_for_another_and_answers_rightly_finds_no_cause() ->
     found = diagnose(trace, expected=sample.expected, engine=wise, judge=PerfectJudge(), db=":memory:")
     assert found.label == "inconclusive"
     assert "measure on the model that answered" in found.evidence[0]
+
+
+def test_the_judge_can_take_sentences_apart_first() -> None:
+    def judge(prompt: str, system: str) -> str:
+        if "atomic" in system:
+            parts = [{"sentence": 1, "claim": part} for part in ("The fair opened in 1911.", "The fair has gates.")]
+            return json.dumps({"claims": parts})
+        return "neutral"
+
+    trace = Trace.from_messages(
+        [{"role": "user", "content": "Tell me of the fair."}],
+        "The fair opened in 1911 and has gates.",
+        query="The fair?",
+    )
+    found = diagnose(trace, judge=judge, strategy="support", decompose=True, db=":memory:")
+    [faithful] = [score for score in found.scores if score["name"] == "hallucination"]
+    assert faithful["of"] == 2
+    with pytest.raises(ConfigurationError, match="a judge that reads"):
+        diagnose(trace, judge=PerfectJudge(), strategy="support", decompose=True, db=":memory:")
+
+
+@pytest.mark.parametrize("label", ["ok", "chunk_dominance", "compound", "distraction", "generation_ignore", "flaky"])
+def test_what_is_planned_at_most_is_not_exceeded(label: str) -> None:
+    from attr_core.api import plan_diagnosis
+
+    sample = _sample(label)
+    engine = _WithoutScores(sample.model)
+    judge = LLMJudge(_reader())
+    planned = plan_diagnosis(sample.trace, expected=sample.expected, engine=engine, judge=judge)
+    found = diagnose(sample.trace, expected=sample.expected, engine=engine, judge=judge, db=":memory:")
+    assert 0 < found.cost.calls <= planned.maximum.calls
+    assert found.cost.tokens_in + found.cost.tokens_out <= planned.maximum.tokens_in + planned.maximum.tokens_out
+    assert planned.calls <= planned.maximum.calls
+
+
+def _reader() -> ScriptedEngine:
+    """A model that judges by what a perfect judge says of the texts in its prompt."""
+
+    def answer(prompt) -> str:
+        said = prompt.messages[-1].content
+        texts = {
+            kind: [text for _, text in re.findall(rf"{kind} \d+:\n<(data\w+)>\n(.*?)\n</\1>", said, re.DOTALL)]
+            for kind in ("Claim", "Segment")
+        }
+        question = re.search(r"this question:\n<(data\w+)>\n(.*?)\n</\1>", said, re.DOTALL)
+        claims = [Claim(n, 0, len(text), text) for n, text in enumerate(texts["Claim"])]
+        segments = [Segment(f"c{n}", SegmentKind.RETRIEVED, text, ()) for n, text in enumerate(texts["Segment"])]
+        found = PerfectJudge().judge(claims, segments, question=question[2] if question else None)
+        rows = [
+            {"claim": i + 1, "segment": j + 1, "verdict": found.verdicts[i, j], "why": ""}
+            for i in range(len(claims))
+            for j in range(len(segments))
+        ]
+        return json.dumps({"verdicts": rows})
+
+    return ScriptedEngine(answer)

@@ -14,10 +14,11 @@ import pytest
 
 from attr_core.engines.litellm import Limits, LiteLLMEngine
 from attr_core.errors import EngineError, ModelNotFoundError
+from attr_core.judge import LLMJudge
 from attr_core.metering import MeteredEngine
 from attr_core.protocols import Capability, Sampling
 from attr_core.results import Budget
-from attr_core.types import Message, Prompt, ToolCall
+from attr_core.types import Claim, Message, Prompt, Segment, SegmentKind, ToolCall
 
 pytestmark = [
     pytest.mark.hosted,
@@ -38,6 +39,15 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"fair": {"type": "string"}}, "required": ["fair"]},
     },
 }
+JUDGED_CLAIMS = ("The Aldemoor fair opened in 1911.", "A ticket costs four marks.", "The fair has two gates.")
+JUDGED_SEGMENTS = (
+    "The Aldemoor fair opened in 1911. It is held each May.",
+    "The Aldemoor fair opened in 1937.",
+    "Tickets to the Aldemoor fair cost four marks each.",
+    "Tickets to the Aldemoor fair cost nine marks each.",
+    "The Aldemoor fair has exactly two gates.",
+    "The lamp makers of Corvath formed a guild.",
+)
 WRONG_KEY = "sk-0123456789-no-such-key-0123456789"
 
 
@@ -156,3 +166,15 @@ def test_an_unknown_model_is_not_found(provider):
     prefix = provider.model.partition("/")[0]
     with pytest.raises(ModelNotFoundError):
         LiteLLMEngine(f"{prefix}/no-such-model-at-all", limits=LIMITS).generate([QUESTION], ROOM)
+
+
+def test_a_judge_says_the_same_of_many_pairs_in_one_call_as_of_each_alone(provider: Provider) -> None:
+    claims = tuple(Claim(n, 0, len(text), text) for n, text in enumerate(JUDGED_CLAIMS))
+    segments = tuple(Segment(f"c{n}", SegmentKind.RETRIEVED, text, ()) for n, text in enumerate(JUDGED_SEGMENTS))
+    engine = MeteredEngine(LiteLLMEngine(provider.model, limits=LIMITS), budget=Budget(calls=60))
+    options = {"reasoning_tokens": 1024}
+    batched = LLMJudge(engine, **options).judge(claims, segments, question="What is known of the fair?")
+    single = LLMJudge(engine, max_cells=1, **options).judge(claims, segments, question="What is known of the fair?")
+    assert batched.cost.calls <= 4
+    assert (batched.verdicts == single.verdicts).mean() >= 0.95
+    assert set(single.verdicts.ravel()) >= {"entails", "contradicts", "neutral"}

@@ -12,8 +12,8 @@ from haystack.dataclasses import ChatMessage, Document
 from haystack.utils import Secret, deserialize_callable
 
 from attr_core.algorithms import Algorithm
-from attr_core.collector import INLINE_SECONDS, Collector, Mode
-from attr_core.protocols import Engine
+from attr_core.collector import INLINE_SECONDS, Collector, Mode, Strategy
+from attr_core.protocols import Engine, Judge
 from attr_core.results import Budget
 from attr_core.store import Store
 from attr_haystack.attributing import Given, attributed
@@ -40,7 +40,7 @@ class AttributionComponent:
         What measures: ``"hf:MODEL"``, a ``Secret`` that holds such a spec, or a loaded engine (then the pipeline cannot
         be written to YAML). Without one nothing is ever spent in this process.
     mode : {"inline", "deferred", "capture"}, optional
-        By default ``inline`` where an engine is given, else ``capture``.
+        By default ``inline`` where an engine is given, or a judge alone is asked, else ``capture``.
     algorithm : str or algorithm, default "likelihood"
     store : path, Secret or Store, optional
         By default ``ATTRKIT_DB``, else ``~/.attrkit/attrkit.db``.
@@ -52,6 +52,13 @@ class AttributionComponent:
         Caps for one run, and for all runs of a UTC day in this database, such as ``"calls=64,usd=0.50"``.
     time_limit : float
         Seconds that ``inline`` mode may hold the pipeline up.
+    diagnose : bool, default False
+        Also say which failure each answer is, what proves it and what to do: see ``docs/diagnosis.md``. It runs prompts
+        again on ``engine``, for what the attribution leaves of ``budget``.
+    judge : str, Secret, Judge, callable or object, optional
+        Who judges, such as ``"litellm:MODEL"``; see :func:`attr_core.judge.load_judge` for more, and for the default.
+    strategy : {"cause", "support"}, default "cause"
+        ``support`` asks the judge alone: no engine is needed, and nothing is attributed.
     **options
         Further ones of :func:`attr_core.attribute`: ``estimator``, ``granularity``, ``totals``, ...
 
@@ -87,10 +94,14 @@ class AttributionComponent:
         budget: str | Budget | None = None,
         budget_per_day: str | Budget | None = None,
         time_limit: float = INLINE_SECONDS,
+        diagnose: bool = False,
+        judge: str | Secret | Judge | Any | None = None,
+        strategy: Strategy = "cause",
         **options: Any,
     ) -> None:
         self.engine = engine
-        self.mode: Mode = mode or ("capture" if engine is None else "inline")
+        asks_judge_alone = diagnose and strategy == "support"
+        self.mode: Mode = mode or ("capture" if engine is None and not asks_judge_alone else "inline")
         self.algorithm = algorithm
         self.store = store
         self.sample_rate = sample_rate
@@ -98,22 +109,25 @@ class AttributionComponent:
         self.budget = budget_text(budget)
         self.budget_per_day = budget_text(budget_per_day)
         self.time_limit = time_limit
+        self.diagnose = diagnose
+        self.judge = judge
+        self.strategy: Strategy = strategy
         self.options = options
         self._collector: Collector | None = None
-        if not any(isinstance(value, Secret) for value in (engine, store)):  # those are looked up when it is run
+        if not any(isinstance(value, Secret) for value in (engine, store, judge)):  # those are looked up when it is run
             self._collector = collector_for(self)
 
     @property
     def collector(self) -> Collector:
-        """Stores and attributes; its ``result(trace_id)`` waits for what mode ``deferred`` finds."""
+        """Stores and attributes; ``result(trace_id)`` and ``diagnosis(trace_id)`` wait for what mode ``deferred`` finds."""
         if self._collector is None:
             self._collector = collector_for(self)
         return self._collector
 
     def warm_up(self) -> None:
-        """Load the engine that is to measure inline, so that a wrong name is told before the first question."""
+        """Load what is to measure or judge inline, so that a wrong name is told before the first question."""
         if self.collector.mode == "inline":
-            load(self.engine)
+            load(self)
 
     def close(self) -> None:
         """Wait until what ran is stored and attributed."""
@@ -161,7 +175,8 @@ class AttributionComponent:
         -------
         dict
             ``replies``, copies with ``meta["attrkit"]``; ``attribution``, plain JSON, of the first reply: claims with
-            their causes in mode ``inline`` (see :func:`attr_core.reports.compact.compact`), else the ``trace_id``;
+            their causes in mode ``inline`` (see :func:`attr_core.reports.compact.compact`), and the ``diagnosis``
+            where one is asked for, else the ``trace_id``;
             ``documents``, copies with ``meta["attrkit"]``: the strongest ``effect`` on any target of the first reply,
             in ``unit``, its ``verdict`` and ``target``, and how the document was ``located`` in the messages.
         """
