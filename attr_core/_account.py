@@ -7,13 +7,11 @@ import threading
 from collections.abc import Callable
 
 from attr_core.errors import BudgetExceededError
-from attr_core.results import Budget, Cost
+from attr_core.results import UNPRICED, Budget, Cost
 
-__all__ = ["UNPRICED", "Account"]
+__all__ = ["Account"]
 
 _REMEDY = " raise it: what was measured is kept"
-UNPRICED = "the price is unknown, so that no budget of usd can hold; cap calls or tokens"
-"""Said where a cap in USD is asked for on an engine whose price nobody knows."""
 
 
 class Account:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from attr_core._account import UNPRICED
 from attr_core._setup import Options, Setup
 from attr_core.algorithms import default_estimator
 from attr_core.capabilities import price_of, require
@@ -21,7 +20,7 @@ from attr_core.estimators import (
 )
 from attr_core.pricing import answers_judged, judged, most_gate_calls, plan_of
 from attr_core.protocols import Engine, Estimator, Renders
-from attr_core.results import Plan
+from attr_core.results import UNPRICED, Plan
 from attr_core.values import SCREENS, can_hide
 
 __all__ = ["estimator_for", "within_calls", "within_tokens", "within_usd"]

@@ -15,7 +15,7 @@ from attr_core.claims import claims_of, split_claims
 from attr_core.diagnosis import Case, Facts, Thresholds, Trials, decide, examine
 from attr_core.diagnosis.examine import is_source
 from attr_core.diagnosis.reruns import Reruns
-from attr_core.errors import InputError
+from attr_core.errors import AttrkitError, InputError
 from attr_core.interventions import Intervention, sampling_like
 from attr_core.measuring import answers_for, versions
 from attr_core.metering import MeteredEngine
@@ -25,6 +25,7 @@ from attr_core.protocols import Judge, Sampling
 from attr_core.results import Cost, Diagnosis
 from attr_core.segmenter import documents_before, segment_trace, unlocated
 from attr_core.support.citations import citations
+from attr_core.support.conflicts import against_closed_book
 from attr_core.support.grid import grid
 from attr_core.support.matrix import Judged
 from attr_core.support.metrics import score_all
@@ -33,6 +34,9 @@ from attr_core.support.retrieval import retrieval_precision, retrieval_recall
 from attr_core.types import Generation, SegmentKind, ToolCall, Trace
 
 __all__ = ["Replay", "case_of", "diagnosed", "replayed", "sampling_of"]
+
+CLOSED_BOOK = "the model's own belief"
+"""Stands in the place of a segment where a conflict is with what the model says without context."""
 
 _SAYS_ERROR = re.compile(r"\s*(?:\w*(?:error|exception)\b|traceback\b|failed\b)\s*[:(]?", re.IGNORECASE)
 
@@ -91,8 +95,9 @@ def diagnosed(
         notes=told,
     )
     judged = facts.judged
+    against_belief, spent, unsaid = _against_belief(facts, judge)
     return decide(
-        facts,
+        replace(facts, notes=(*facts.notes, *unsaid)),
         trace_id=trace.id,
         generation_id=case.generation.id,
         question=case.question,
@@ -100,14 +105,30 @@ def diagnosed(
         expected=case.expected,
         scores=() if judged is None else _scores(case, trace, judged),
         grid=None if judged is None else _grid(case, judged, attribution),
-        conflicts=tuple(_conflicts(facts)),
+        conflicts=(*_conflicts(facts), *against_belief),
         judge=None if judged is None else judged.support.judge,
         judged_by="judged" if judged is None else judged.support.kind,
         measured_on=None if engine is None else engine.spec,
         seed=seed,
-        cost=facts.cost,
+        cost=facts.cost + spent,
         versions=versions(),
     )
+
+
+def _against_belief(facts: Facts, judge: Judge) -> tuple[list[dict[str, Any]], Cost, tuple[str, ...]]:
+    """Segments that contradict what the model says without any of them, where that was asked."""
+    if facts.nothing is None or facts.judged is None:
+        return [], Cost(), ()
+    try:
+        found = against_closed_book(judge, facts.nothing.texts[0], facts.judged)
+    except AttrkitError as error:
+        return [], Cost(), (f"the answer without context was not held against the segments: {error}",)
+    ids = [source.id for source in facts.sources]
+    contrary = [
+        {"first": ids[column], "second": CLOSED_BOOK, "how": "direct", "why": found.answer}
+        for column in found.contradicting
+    ]
+    return contrary, found.cost, ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attr_core._account import UNPRICED, Account
+from attr_core._account import Account
 from attr_core._places import check_columns, hidden_places, places
 from attr_core._sanity import in_completions, in_gates, in_scores, in_vectors, is_count, rows
 from attr_core.cache import Cache, cache_key
@@ -39,7 +39,7 @@ from attr_core.protocols import (
 from attr_core.results import Budget, Cost, FloatArray, MaskArray
 from attr_core.types import Prompt, Segment, Target
 
-__all__ = ["UNPRICED", "MeteredEngine"]
+__all__ = ["MeteredEngine"]
 
 SLICE = 16
 """Prompts sent at a time: each slice is kept once measured, so that an interruption loses at most one."""

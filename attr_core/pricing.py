@@ -51,6 +51,7 @@ LIKELY_HIDDEN = 52
 """Hidden masks that a screen is likely to take: two looks, and what it deletes."""
 
 LIKELY_DELETED = 8
+"""Subsets that are likely deleted of a long prompt."""
 
 N_REPEATS_GENERATED = 5
 """Times that the unchanged prompt is answered again where answers are compared, for the noise floor."""
@@ -264,8 +265,9 @@ def _screening(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
     gates, most_gates = gate_calls(setup.likely_direct) * rounds, most_gate_calls(setup, estimator) * rounds
     hidden, deleted, tokens_deleted = 0, rounds, rounds * (sizes.empty + sizes.answer)  # all removed
     if isinstance(estimator, Screened):
-        hidden, deleted = LIKELY_HIDDEN * rounds, (LIKELY_DELETED + 1) * rounds
-        tokens_deleted += rounds * min(estimator.exact_tokens, LIKELY_DELETED * sizes.ablated)
+        likely = max(LIKELY_DELETED, estimator.likely_deleted(sizes.full, sizes.ablated))
+        hidden, deleted = LIKELY_HIDDEN * rounds, (likely + 1) * rounds
+        tokens_deleted += rounds * min(estimator.budget(sizes.full), likely * sizes.ablated)
     each = _cost(setup.engine, 1, 1).usd
     steps = [
         _read(each, "gates differentiated behind the cached prompt", gates, tail.prefix + gates * tail.tail),

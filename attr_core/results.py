@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     pass
 
 __all__ = [
+    "UNPRICED",
     "Budget",
     "Cost",
     "Diagnosis",
@@ -90,6 +91,10 @@ class Cost:
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+UNPRICED = "the price is unknown, so that no budget of usd can hold; cap calls or tokens"
+"""Said where a cap in USD is asked for on an engine whose price nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ class AttributionCallbackHandler(BaseCallbackHandler):
     time_limit : float
         Seconds that ``inline`` mode may hold a run up.
     langsmith : langsmith.Client, optional
-        Also send each result, and each diagnosis, as feedback to the run of the same id. This is the only thing that uses the network.
+        Also send each result, and each diagnosis, as feedback to the run of the same id. Only this, and a hosted
+        engine or judge that is named, use the network.
     queue_limit, executor
         As for :class:`attr_core.collector.Collector`.
     max_runs, max_age

@@ -24,7 +24,7 @@ APPLICATION_ID = 0x61747472
 RUN_TABLES = ("tags", "generations", "turns", "retrievals", "documents", "tool_calls")
 """What is written again when a trace is saved again; results are kept."""
 
-RESULT_TABLES = ("attributions", "diagnoses")
+RESULT_TABLES = ("attributions", "diagnoses", "evaluation_rows")
 
 
 def digest(stored: bytes) -> bytes:
@@ -165,6 +165,46 @@ def _create_diagnoses(db: Any) -> None:
     )
 
 
+def _create_evaluations(db: Any) -> None:
+    db.create_table(
+        "evaluations",
+        {
+            "id": str,
+            "name": str,
+            "key": str,  # what the run is of: the same command has the same
+            "n_rows": int,
+            "started_at": float,
+            "finished_at": float,
+            "settings": str,
+        },
+        pk="id",
+        not_null={"id", "name", "key", "n_rows", "started_at"},
+    )
+    db["evaluations"].create_index(["name"], unique=True)
+    db["evaluations"].create_index(["key"])
+    db.create_table(
+        "evaluation_rows",
+        {
+            "evaluation_id": str,
+            "row_id": str,
+            "position": int,
+            "status": str,  # answered: its trace is there, and not diagnosed yet; done; failed
+            "query": str,
+            "tags": str,
+            "trace_id": str,  # null where the application failed
+            "diagnosis_id": str,
+            "error": str,
+            "seconds": float,
+            "saved_at": float,
+            "details": str,
+        },
+        pk=("evaluation_id", "row_id"),
+        not_null={"evaluation_id", "row_id", "position", "status", "saved_at"},
+        foreign_keys=[("evaluation_id", "evaluations", "id")],
+    )
+    db["evaluation_rows"].create_index(["trace_id"])
+
+
 def _create_part(db: Any, name: str, columns: dict[str, type], key: tuple[str, ...]) -> None:
     db.create_table(
         name,
@@ -194,4 +234,9 @@ SELECT t.id, t.started, t.started_at, t.rowid AS number,
 FROM traces t
 """
 
-MIGRATIONS: tuple[Callable[[Any], None], ...] = (_create_traces, _create_memory_and_cache, _create_diagnoses)
+MIGRATIONS: tuple[Callable[[Any], None], ...] = (
+    _create_traces,
+    _create_memory_and_cache,
+    _create_diagnoses,
+    _create_evaluations,
+)

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 
 from attr_core._storage.database import Database, insert, select
 from attr_core.errors import BudgetExceededError, PostponedError, StoreError
-from attr_core.results import Budget, Cost
+from attr_core.results import UNPRICED, Budget, Cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Spending:
             The day's account is damaged, so that no cap could hold; without caps it begins anew.
         """
         if within.usd is not None and math.isnan(most.usd):
-            raise BudgetExceededError("the price is unknown, so that no budget of usd can hold; cap calls or tokens")
+            raise BudgetExceededError(UNPRICED)
         most = replace(most, usd=0.0 if math.isnan(most.usd) else most.usd)
         _refuse(most, within, Cost())
         reservation = Reservation(_today(), most)

@@ -1,4 +1,4 @@
-"""``attrkit worker``: attribute what was stored without, in a process of its own."""
+"""``attrkit worker``: attribute, or diagnose, what was stored without, in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from attr_core.cli._diagnose import JudgeOption
 from attr_core.cli._shared import INTERRUPTED, DatabaseOption, JsonOption, counted, moment, progress_bar, show_json
 
 EXAMPLES = """
@@ -23,6 +24,10 @@ Examples:
   attrkit worker --once --engine hf:MODEL --budget-per-day calls=20000
 
   attrkit worker --once --since 7d --tag checkout --sample-rate 0.1 --dry-run
+
+  attrkit worker --diagnose --engine hf:MODEL --judge litellm:nvidia_nim/meta/llama-3.1-70b-instruct --budget usd=0.05
+
+  attrkit worker --once --diagnose --strategy support --judge hf:MODEL
 
 Without --once it looks for new traces until it is stopped (Ctrl-C or SIGTERM), which it heeds after the slice of
 measurements under way; these are kept, and the next worker goes on from there.
@@ -62,12 +67,22 @@ def worker(
     direct_only: Annotated[
         bool, typer.Option("--direct-only", help="Read later claims given the earlier ones only.")
     ] = False,
+    diagnose: Annotated[
+        bool, typer.Option("--diagnose", help="Also say which failure each answer is; takes traces without diagnosis.")
+    ] = False,
+    judge: JudgeOption = None,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help="With --diagnose: cause (run the prompt again), or support (ask the judge alone; attributes nothing)."
+        ),
+    ] = "cause",
     interval: Annotated[float, typer.Option(help="Seconds between two looks for new traces.", min=_BLINK)] = 5.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count and plan; spend nothing.")] = False,
     db: DatabaseOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Attribute every stored trace that has no attribution yet, the oldest first."""
+    """Attribute every stored trace that has no attribution yet, the oldest first; with --diagnose, diagnose it too."""
     from attr_core.backlog import Backlog
     from attr_core.results import Budget
     from attr_core.store import Store
@@ -85,11 +100,17 @@ def worker(
             tag=tag,
             framework=framework,
             sample_rate=sample_rate,
+            diagnose=diagnose,
+            judge=judge,
+            strategy=strategy,  # type: ignore[arg-type]  # checked there
         ) as backlog,
     ):
         if dry_run:
-            raise typer.Exit(_show_plans(backlog, limit, json_))
-        tally = _Tally(json_)
+            code = _show_plans(backlog, limit, json_)
+            if diagnose and not json_:
+                typer.echo(f"would diagnose {counted(_n_waiting(backlog), 'trace')}: at what cost is not known before")
+            raise typer.Exit(code)
+        tally = _Tally(json_, diagnoses=diagnose)
         with _until_told_to_stop() as told:
             while True:
                 _work_off(backlog, tally, told, limit)
@@ -97,8 +118,12 @@ def worker(
                 if once or told.stop or (limit is not None and tally.n_tried >= limit):
                     break
                 told.wait(interval)
-        tally.show_summary(sum(1 for _ in backlog.waiting()))
+        tally.show_summary(_n_waiting(backlog))
     raise typer.Exit(INTERRUPTED if told.stop else tally.code)
+
+
+def _n_waiting(backlog: Any) -> int:
+    return sum(1 for _ in backlog.waiting())
 
 
 def _work_off(backlog: Any, tally: _Tally, told: _Told, limit: int | None) -> None:
@@ -106,7 +131,7 @@ def _work_off(backlog: Any, tally: _Tally, told: _Told, limit: int | None) -> No
     if limit is not None and tally.n_tried >= limit:
         return
     with progress_bar(quiet=tally.json) as advance:
-        n_before, n_waiting = tally.n_tried, 0 if advance is None else sum(1 for _ in backlog.waiting())
+        n_before, n_waiting = tally.n_tried, 0 if advance is None else _n_waiting(backlog)
         for outcome in backlog.work_off(stop=lambda: told.stop):
             tally.add(outcome, quiet=advance is not None)
             if advance is not None:
@@ -151,6 +176,7 @@ class _Tally:
     """What became of the traces so far, shown as it comes and summed up in the end."""
 
     json: bool
+    diagnoses: bool = False
     started: float = field(default_factory=time.monotonic)
     calls: int = 0
     cache_hits: int = 0
@@ -161,6 +187,10 @@ class _Tally:
     @property
     def n_tried(self) -> int:
         return sum(len(self.ids.get(state, ())) for state in ("done", "failed", "stopped"))
+
+    @property
+    def _what(self) -> str:
+        return "a diagnosis" if self.diagnoses else "an attribution"
 
     @property
     def code(self) -> int:
@@ -187,8 +217,9 @@ class _Tally:
         if (n := sum(reasons.values())) > self.n_asked:
             self.n_asked = n
             why = ", ".join(f"{number} since {reason}" for reason, number in reasons.items())
-            left = f"{counted(n, 'trace')} left without an attribution, {why}"
-            _say(f"attrkit: {left}; name one: attrkit worker --once --engine hf:MODEL", err=True)
+            left = f"{counted(n, 'trace')} left without {self._what}, {why}"
+            more = " --diagnose" if self.diagnoses else ""
+            _say(f"attrkit: {left}; name one: attrkit worker --once{more} --engine hf:MODEL", err=True)
 
     def show_summary(self, n_waiting: int) -> None:
         n = {state: len(self.ids.get(state, ())) for state in _STATES}
@@ -201,10 +232,11 @@ class _Tally:
             show_json({"summary": {**counts, "waiting": n_waiting, **spent, "reasons": told}})
             return
         if not any(n.values()) and not n_waiting:
-            typer.echo("no trace waits for an attribution")
+            typer.echo(f"no trace waits for {self._what}")
             return
         spent_ = f"{counted(self.calls, 'call')}, {counted(self.cache_hits, 'measurement')} from the cache"
-        typer.echo(f"attributed {counted(n['done'], 'trace')}: {spent_}, {seconds:.1f} s")
+        done = "diagnosed" if self.diagnoses else "attributed"
+        typer.echo(f"{done} {counted(n['done'], 'trace')}: {spent_}, {seconds:.1f} s")
         for state, reason, ids in grouped:
             _say(_group(state, reason, ids))
         if n_waiting:
@@ -220,7 +252,8 @@ def _say(text: str, *, err: bool = False) -> None:
 def _line(outcome: Any) -> str:
     if outcome.state == "done":
         calls, hits = counted(outcome.cost.calls, "call"), f"{outcome.cost.cache_hits:,} from the cache"
-        return f"{outcome.trace_id}  {calls}, {hits}, {outcome.cost.seconds:.1f} s"
+        label = "" if outcome.label is None else f"{outcome.label}: "
+        return f"{outcome.trace_id}  {label}{calls}, {hits}, {outcome.cost.seconds:.1f} s"
     return f"{outcome.trace_id}  {outcome.state}: {outcome.reason}"
 
 
@@ -240,6 +273,7 @@ def _record(outcome: Any) -> dict[str, Any]:
         "cache_hits": cost.cache_hits,
         "tokens": cost.tokens_in + cost.tokens_out,
         "seconds": round(cost.seconds, 3),
+        **({} if outcome.label is None else {"label": outcome.label}),
     }
 
 

@@ -14,14 +14,13 @@ from typing import Any
 
 from attr_core.engines._server_http import Endpoint, Malformed, Nonsense
 from attr_core.engines._server_offsets import Spans
-from attr_core.engines._vllm import by_prefixes, ids_of, options_of_template
+from attr_core.engines._vllm import NEUTRAL, by_prefixes, chat_body, ids_of, options_of_template
 
 
 class SGLang:
     """Requests to one SGLang; each method makes one, or as many as it says."""
 
-    neutral: Mapping[str, Any] = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-    """Sampling in which nothing of the model's own defaults is left."""
+    neutral: Mapping[str, Any] = NEUTRAL
 
     keeps_prefixes = True
     """Its radix cache forwards a beginning that prompts share once, if they come one after another."""
@@ -33,8 +32,7 @@ class SGLang:
 
     def tokenize_chat(self, chat: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[int]:
         """Ids of a conversation after the chat template, up to where the answer begins."""
-        body = {"messages": list(chat), "add_generation_prompt": True, "add_special_tokens": False, **self._options}
-        return self._tokenize({**body, "tools": list(tools)} if tools else body)
+        return self._tokenize(chat_body(chat, tools, self._options))
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of a text, with what begins a prompt or without."""

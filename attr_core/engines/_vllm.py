@@ -12,6 +12,9 @@ from typing import Any
 from attr_core.engines._server_http import Endpoint, Malformed, Nonsense
 from attr_core.engines._server_offsets import Spans, spans_of_prefixes, spans_of_strings
 
+NEUTRAL: Mapping[str, Any] = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Sampling in which nothing of the model's own defaults is left."""
+
 IMPOSSIBLE = -9999.0
 """What vLLM writes for minus infinity."""
 
@@ -21,8 +24,7 @@ _ANCHOR = "a"
 class VLLM:
     """Requests to one vLLM for one model; each method makes one, or as many as it says."""
 
-    neutral: Mapping[str, Any] = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-    """Sampling in which nothing of the model's own defaults is left."""
+    neutral: Mapping[str, Any] = NEUTRAL
 
     keeps_prefixes = False
     """Requests for prompt log-probabilities bypass its prefix cache, so their order does not matter."""
@@ -34,8 +36,7 @@ class VLLM:
 
     def tokenize_chat(self, chat: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[int]:
         """Ids of a conversation after the chat template, up to where the answer begins."""
-        body = {"messages": list(chat), "add_generation_prompt": True, "add_special_tokens": False, **self._options}
-        return self._tokenize({**body, "tools": list(tools)} if tools else body)[0]
+        return self._tokenize(chat_body(chat, tools, self._options))[0]
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of a text, with what begins a prompt or without."""
@@ -111,6 +112,14 @@ def ids_of(tokens: Any) -> list[int]:
     if not isinstance(tokens, list) or not all(type(token) is int and token >= 0 for token in tokens):
         raise Malformed("/tokenize answered no token ids")
     return tokens
+
+
+def chat_body(
+    chat: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What asks for the ids of a conversation, up to where the answer begins."""
+    body = {"messages": list(chat), "add_generation_prompt": True, "add_special_tokens": False, **options}
+    return {**body, "tools": list(tools)} if tools else body
 
 
 def by_prefixes(server: Any, ids: Sequence[int], text: str) -> Spans:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from attr_core.estimators._designs import single_deletions
 from attr_core.estimators._look import Look
 from attr_core.estimators._transfer import Confirmed
 from attr_core.protocols import ScreenedValue
@@ -42,6 +43,12 @@ class Ledger:
     def n_random(self) -> int:
         """Random subsets among them."""
         return int(self.is_random.sum())
+
+    @property
+    def longest(self) -> int:
+        """Tokens of a prompt that lacks one segment, and of its response: about those of the full one."""
+        n = self.screen.n_segments
+        return int(self.screen.prices(single_deletions(n)).max(initial=0)) if n else 0
 
     def has(self, mask: MaskArray) -> bool:
         return bool((self.masks == mask).all(axis=1).any())

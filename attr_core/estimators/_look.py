@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from attr_core.estimators._interactions import find_pairs, pair_columns
-from attr_core.estimators._kriging import Surrogate, fit_towards
+from attr_core.estimators._kriging import ALONE, Surrogate, fit_towards
 from attr_core.estimators._players import Players
 from attr_core.results import FloatArray, MaskArray, Pair
 from attr_core.verdicts import margins
@@ -35,13 +35,11 @@ class Look:
         fits: list[Surrogate] = []
         pairs: list[Pair] = []
         for target, (towards, column) in enumerate(zip(players.summed(prior), values.T, strict=True)):
-            fit = fit_towards(towards, rows, column)
-            delta = float(margins(fit.effects[None], floor=floor)[0])
-            found = find_pairs(rows, fit.missed, fit.effects, target=target, floor=delta)
-            if found:
-                columns = pair_columns(rows, [(pair.first, pair.second) for pair in found])
-                fit = fit_towards(towards, rows, column, pairs=columns)
-            fits.append(fit)
+            added = fit_towards(towards, rows, column, paired=ALONE)
+            delta = float(margins(added.effects[None], floor=floor)[0])
+            found = find_pairs(rows, added.missed, added.effects, target=target, floor=delta)
+            columns = pair_columns(rows, [(pair.first, pair.second) for pair in found])
+            fits.append(fit_towards(towards, rows, column, pairs=columns))
             pairs += found
         return cls(players, rows, values, tuple(fits), tuple(_of_segments(pairs, players)), floor)
 

@@ -108,7 +108,7 @@ def corrected(effects: FloatArray, error: FloatArray, *, spread: float, rows: Co
     """
     own = fit_towards(effects, rows.masks, rows.exact - rows.hidden)
     return Transfer(
-        effects=effects + own.debiased,
+        effects=effects + own.effects,
         error=np.sqrt(error**2 + own.error**2 + ROUNDING**2),
         dof=len(rows.masks) - 1,
         agreement=_agreement(rows, spread),

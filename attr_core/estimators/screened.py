@@ -39,6 +39,12 @@ EXACT_ROUND = 4
 ENOUGH = 16
 """Exact random masks that make an interval valid even where hiding says little about deleting."""
 
+RANKED = 48
+"""Exact random masks that rank segments as well as they can be ranked, where they are cheap."""
+
+SHORT = 1_500
+"""Tokens of a prompt below which deletions are cheap: those of one half as long may forward twice as many."""
+
 MAX_LEADERS = 12
 """Leading segments, over all targets, that are deleted alone."""
 
@@ -57,17 +63,20 @@ class Screened:
     :class:`~attr_core.estimators.PathGradients` give every segment's effect roughly. (2) Balanced random subsets,
     hidden, correct that: effects shrink towards it as far as leaving a subset out says they should, until two looks
     in a row come to the same verdicts. (3) The leading segments of each target are deleted from the real prompt,
-    alone and with those they are redundant with, and then a few of the same random subsets, as ``exact_tokens``
-    allows. What hiding and deleting differ by there, beside how far they differ on other prompts, turns the hidden
-    effects into those of deletion; intervals have the sampling of stage 2 and the disagreement of stage 3 in them.
+    alone and with those they are redundant with, and then some of the same random subsets, as ``exact_tokens``
+    allows: a few, or 48 of short prompts, where they are cheap. What hiding and deleting differ by there, beside how
+    far they differ on other prompts, turns the hidden effects into those of deletion; intervals have the sampling of
+    stage 2 and the disagreement of stage 3 in them.
     ``agreement`` is one minus that difference, squared, over the variance of the hidden values. Where it may be
     below ``MIN_AGREEMENT``, for all that the random subsets tell, more of them are deleted, up to ``max_exact``;
     from 16 on they alone make the interval, which is then right however little hiding says. With fewer, and low
     agreement, the target has no interval and its verdicts are ``undetermined``. On long prompts little more than
     the leading segments is deleted: that hiding would have shown the others rests on other prompts there.
 
-    An effect that is neither beyond the margin nor told apart from 0 by its interval reads 0, as in a LASSO: many small
-    estimates of what has no effect would predict worse than none.
+    Effects are shrunk: posterior means under a prior by which few segments of many matter and pairs of those that do
+    interact. While fewer than 48 random subsets are deleted, an effect that is neither beyond the margin nor told apart
+    from 0 by its interval reads 0, as in a LASSO: many small estimates of what has no effect would predict worse than
+    none.
 
     Near-duplicates in three or more places (headers, boilerplate) are removed as one at first, and one by one where
     they matter; what stays tied has the effect of all of it, and its resolution says ``group``. Near-duplicates and
@@ -84,8 +93,8 @@ class Screened:
     n_hidden : int, default 96
         Most hidden masks; the first look is at 32.
     exact_tokens : int, default 4800
-        Tokens that deletions may forward, per distinct continuation; the first one, and those of redundancy groups, are
-        made whatever they take.
+        Tokens that deletions may forward, per distinct continuation, of a prompt of 1,500 tokens or more; of one half
+        as long twice as many, and so on. The first one, and those of redundancy groups, are made whatever they take.
     max_exact : int, default 64
         Most random subsets that are deleted; more than ``exact_tokens`` allows only where the agreement is low.
     n_drops : int, default 3
@@ -139,6 +148,14 @@ class Screened:
         """At most: random subsets, leading segments, groups and their members."""
         return self.max_exact + self._most_checked(n_segments)
 
+    def budget(self, n_tokens: int) -> int:
+        """Tokens that deletions of a prompt of ``n_tokens`` may forward, per distinct continuation."""
+        return round(self.exact_tokens * max(1.0, SHORT / max(n_tokens, 1)))
+
+    def likely_deleted(self, n_tokens: int, n_left: int) -> int:
+        """Random subsets that are likely deleted of a prompt of ``n_tokens`` where each leaves ``n_left`` of them."""
+        return min(RANKED, self.max_exact, self.budget(n_tokens) // max(n_left, 1))
+
     def _most_checked(self, n_segments: int) -> int:
         return min(n_segments, MAX_LEADERS) + MAX_GROUPS * (1 + min(n_segments, MAX_MEMBERS))
 
@@ -158,8 +175,9 @@ class Screened:
         look = self._look(screen, prior, seed)
         ledger = Ledger.opened(screen, full)
         groups = self._groups(look, ledger)
-        self._delete_leaders(look, ledger)
-        transfers = self._confirm(look, ledger)
+        most = self.budget(ledger.longest)
+        self._delete_leaders(look, ledger, most)
+        transfers = self._confirm(look, ledger, most)
         return self._estimate(look, ledger, transfers, groups)
 
     def _look(self, screen: ScreenedValue, prior: FloatArray, seed: int) -> Look:
@@ -202,15 +220,15 @@ class Screened:
                 found += redundant(members, *_joint_and_singles(ledger.delete(masks)), told=told, floor=floor)
         return found
 
-    def _delete_leaders(self, look: Look, ledger: Ledger) -> None:
+    def _delete_leaders(self, look: Look, ledger: Ledger, tokens: int) -> None:
         """Single deletions of leading segments, the most telling first; one whatever it takes."""
         for members in look.leaders(self.n_drops)[:MAX_LEADERS]:
             [mask] = _without(ledger.screen.n_segments, [members])
-            if not ledger.has(mask) and (not len(ledger.masks) or ledger.affords(mask[None], self.exact_tokens)):
+            if not ledger.has(mask) and (not len(ledger.masks) or ledger.affords(mask[None], tokens)):
                 ledger.delete(mask[None])
 
-    def _confirm(self, look: Look, ledger: Ledger) -> list[Transfer]:
-        """Random subsets deleted until two looks in a row come to the same verdicts, or the tokens are spent."""
+    def _confirm(self, look: Look, ledger: Ledger, tokens: int) -> list[Transfer]:
+        """Random subsets deleted until they rank and two looks in a row agree on the verdicts, or tokens are spent."""
         masks = look.players.masks(look.rows)
         before: NDArray[np.int8] | None = None
         while True:
@@ -220,11 +238,12 @@ class Screened:
             low = any(ledger.may_disagree(look, target, MIN_AGREEMENT) for target in range(len(transfers)))
             settled = before is not None and np.array_equal(now, before)
             new = masks[ledger.n_random : ledger.n_random + EXACT_ROUND]
-            affordable = ledger.affords(new, self.exact_tokens) or low
-            most = min(self.max_exact, len(masks))
-            if not len(new) or not affordable or ledger.n_random + len(new) > most:
+            affordable = ledger.affords(new, tokens)
+            if not len(new) or ledger.n_random + len(new) > min(self.max_exact, len(masks)):
                 return transfers
-            if settled and (not low or ledger.n_random >= ENOUGH):
+            if not affordable and not low:
+                return transfers
+            if settled and ledger.n_random >= (RANKED if affordable else ENOUGH):
                 return transfers
             ledger.delete(new, random=True)
             before = now
@@ -239,8 +258,10 @@ class Screened:
         if ledger.n_random < ENOUGH:
             error[agreement < MIN_AGREEMENT] = half_width[agreement < MIN_AGREEMENT] = np.nan
         spread = look.players.spread
+        ranks = ledger.n_random >= RANKED
+        reported = effects if ranks else _told_apart(effects, width, floor=look.floor)
         return Estimate(
-            effects=spread(_told_apart(effects, width, floor=look.floor)),
+            effects=spread(reported),
             low=spread(effects - half_width),
             high=spread(effects + half_width),
             error=spread(error),

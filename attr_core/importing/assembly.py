@@ -102,7 +102,8 @@ def _as_retrieval(step: Step, steps: Sequence[Step]) -> Step:
         found, lost = documents_in(step.value_out)
     if not found:
         return step
-    told = f"step {step.name or step.id!r} is recorded as {step.kind} and gave documents: read as a retrieval"
+    kind = "a tool" if step.kind == "tool" else "no retrieval"
+    told = f"step {step.name or step.id!r} is recorded as {kind} and gave documents: read as a retrieval"
     return replace(step, kind="retriever", documents=found, lost=lost, notes=(*step.notes, told))
 
 
@@ -211,6 +212,4 @@ def _calls(n: int) -> str:
 
 
 def _is_cut(message: Message) -> bool:
-    return any(note in message.content for note in ("[image_url]", "[image]", "[input_image]", "[part]"))
-
-
+    return any(note in message.content for note in ("[image_url]", "[input_image]"))

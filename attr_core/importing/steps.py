@@ -1,4 +1,4 @@
-"""What all tools' records come down to: steps of a run, and the shapes in which they hold texts, times and documents."""
+"""What all tools' records come down to: steps of a run, and the shapes that texts, times and documents have in them."""
 
 from __future__ import annotations
 

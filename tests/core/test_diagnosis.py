@@ -337,3 +337,10 @@ def _reader() -> ScriptedEngine:
         return json.dumps({"verdicts": rows})
 
     return ScriptedEngine(answer)
+
+
+def test_segments_that_contradict_what_the_model_believes_are_named() -> None:
+    sample = _sample("parametric_answer")
+    found = _diagnosis(sample)
+    against = [one for one in found.conflicts if one["second"] == "the model's own belief"]
+    assert {one["first"] for one in against} >= set(sample.right)

@@ -13,8 +13,9 @@ from attr_core._setup import Options
 from attr_core.api import attribute, plan
 from attr_core.errors import BudgetExceededError, MissingCapabilityError
 from attr_core.estimators import Banzhaf, ContextCite, DebiasedLasso, LeaveOneOut, PathGradients, Screened
+from attr_core.estimators.screened import RANKED
 from attr_core.planning import settle
-from attr_core.pricing import gate_calls
+from attr_core.pricing import LIKELY_DELETED, gate_calls
 from attr_core.results import Budget, Plan
 from attr_core.testing import AdditiveEngine
 from attr_core.types import Document, Trace
@@ -111,10 +112,20 @@ def test_a_plan_spends_nothing_and_names_its_steps(tiny: Any) -> None:
     assert [step.calls for step in gates_only.steps][1:] == [1, 2]
 
 
-def test_screening_is_planned_at_a_fraction_of_the_tokens_of_exact_ablations(tiny: Any) -> None:
-    screened = plan(trace(), engine=tiny, regenerations=False)
+def test_screening_with_few_deletions_is_planned_at_a_fraction_of_the_tokens_of_exact_ablations(tiny: Any) -> None:
+    screened = plan(trace(), engine=tiny, regenerations=False, estimator=Screened(exact_tokens=100))
     exact = plan(trace(), engine=tiny, estimator=DebiasedLasso(), regenerations=False)
     assert screened.tokens < exact.tokens
+
+
+def test_the_deletions_that_are_likely_made_of_a_short_prompt_are_planned(tiny: Any) -> None:
+    many, few = (
+        plan(trace(), engine=tiny, regenerations=False, estimator=estimator)
+        for estimator in (Screened(), Screened(exact_tokens=100))
+    )
+    deleted = [next(step.calls for step in one.steps if step.name == "ablations scored") for one in (many, few)]
+    assert deleted == [1 + RANKED, 1 + LIKELY_DELETED]
+    assert few.tokens < many.tokens
 
 
 @pytest.mark.parametrize("estimator", [None, PathGradients(), Screened(n_hidden=48, max_exact=4)])

@@ -7,6 +7,7 @@ import json
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,16 @@ from attr_core.errors import ConfigurationError, ContextTooLongError, MissingCap
 from attr_core.estimators import MIN_AGREEMENT, Screened
 from attr_core.estimators._designs import balanced
 from attr_core.estimators._interactions import find_pairs, members_of, pair_columns, redundant
-from attr_core.estimators._kriging import RATIOS, Surrogate, centred, fit_towards, spread_over
+from attr_core.estimators._kriging import (
+    ALONE,
+    FEW,
+    PAIRED,
+    RATIOS,
+    Surrogate,
+    centred,
+    fit_towards,
+    spread_over,
+)
 from attr_core.estimators._players import MIN_TIED, Players, tied
 from attr_core.estimators._transfer import (
     EXPLAINED,
@@ -36,6 +46,7 @@ from attr_core.estimators._transfer import (
     Transfer,
     transferred,
 )
+from attr_core.estimators.screened import RANKED
 from attr_core.protocols import Engine
 from attr_core.reports.compact import compact
 from attr_core.reports.terminal import render_attribution
@@ -108,50 +119,78 @@ def test_only_three_and_more_near_duplicates_are_tied() -> None:
 
 
 def ridge(
-    towards: FloatArray, masks: MaskArray, values: FloatArray, *, noise: float, pairs: FloatArray
+    likely: FloatArray,
+    towards: FloatArray,
+    masks: MaskArray,
+    values: FloatArray,
+    *,
+    paired: float,
+    noise: float,
+    pairs: FloatArray,
 ) -> tuple[FloatArray, Callable[[MaskArray, FloatArray], FloatArray]]:
-    """Penalised least squares written as such: intercept, pairs and the prior's multiple are free, the rest is not.
+    """Penalised least squares written as such: intercept, ``pairs`` and the prior's multiple are free, the rest is not.
 
     Effects ``(n_segments,)``, and the prediction for other rows.
     """
+    both = list(combinations(range(len(likely)), 2)) if paired else []
 
     def design(rows: MaskArray, columns: FloatArray) -> FloatArray:
         signs = centred(rows)
-        return np.column_stack([np.ones(len(rows)), columns, signs @ towards, signs])
+        products = [signs[:, one] * signs[:, other] for one, other in both]
+        return np.column_stack([np.ones(len(rows)), columns, signs @ towards, signs, *products])
 
-    shares = spread_over(towards)
+    varies = 4 * spread_over(likely, share=FEW)
+    of_pairs = [2 * paired * varies[one] * varies[other] for one, other in both]  # each stands in the square twice
     free = 2 + pairs.shape[1]
     matrix = design(masks, pairs)
-    penalty = np.diag([0.0] * free + (noise / shares).tolist())
+    penalty = np.diag([0.0] * free + (noise / np.array([*varies, *of_pairs])).tolist())
     found = np.linalg.solve(matrix.T @ matrix + penalty, matrix.T @ values)
-    effects = found[free:] + found[free - 1] * towards
+    effects = found[free : free + len(likely)] + found[free - 1] * towards
     return effects, lambda rows, columns: design(rows, columns) @ found
 
 
 @pytest.mark.parametrize("with_pairs", [False, True])
-@pytest.mark.parametrize("seed", range(3))
-def test_kriging_is_ridge_regression_and_leaves_each_row_out_for_real(seed: int, with_pairs: bool) -> None:
-    rng = np.random.default_rng(seed)
-    masks, towards = draw(32, 7, seed), rng.normal(size=7)
-    values = masks @ rng.normal(size=7) * 3 + rng.normal(size=32)
+@pytest.mark.parametrize("interaction", [0.0, 6.0])
+def test_kriging_is_ridge_regression_with_all_pairs_and_leaves_each_row_out_for_real(
+    interaction: float, with_pairs: bool
+) -> None:
+    rng = np.random.default_rng(1)
+    masks, towards = draw(24, 6, 1), rng.normal(size=6)
+    values = masks @ rng.normal(size=6) * 3 + interaction * (masks[:, 1] & masks[:, 4]) + rng.normal(size=24)
     pairs = pair_columns(masks, [(0, 3), (2, 5)] if with_pairs else [])
-    scale = np.mean((centred(masks) ** 2) @ spread_over(towards))
-    tried = []
-    for ratio in RATIOS:
-        missed = np.zeros(32)
-        for left_out in range(32):
-            inside = np.arange(32) != left_out
-            predict = ridge(towards, masks[inside], values[inside], noise=ratio * scale, pairs=pairs[inside])[1]
-            missed[left_out] = values[left_out] - predict(masks[~inside], pairs[~inside])[0]
-        tried.append((float(np.mean(missed**2)), ratio, missed))
-    _, best, missed = min(tried, key=lambda one: one[0])
-    effects = ridge(towards, masks, values, noise=best * scale, pairs=pairs)[0]
+
+    def best(likely: FloatArray) -> tuple[FloatArray, FloatArray]:
+        tried = []
+        for paired, ratio in product(PAIRED, RATIOS):
+            noise = ratio * (1 + paired)  # over what one row's kernel has with itself
+            missed = np.zeros(24)
+            for left_out in range(24):
+                inside = np.arange(24) != left_out
+                told = {"paired": paired, "noise": noise, "pairs": pairs[inside]}
+                predict = ridge(likely, towards, masks[inside], values[inside], **told)[1]
+                missed[left_out] = values[left_out] - predict(masks[~inside], pairs[~inside])[0]
+            effects = ridge(likely, towards, masks, values, paired=paired, noise=noise, pairs=pairs)[0]
+            tried.append((float(np.mean(missed**2)), effects, missed))
+        return min(tried, key=lambda one: one[0])[1:]
+
+    first, missed = best(towards)
     found = fit_towards(towards, masks, values, pairs=pairs if with_pairs else None)
-    np.testing.assert_allclose(found.missed, missed, atol=1e-8)
-    np.testing.assert_allclose(found.effects, effects, atol=1e-8)
+    np.testing.assert_allclose(found.missed, missed, atol=1e-7)
+    np.testing.assert_allclose(found.effects, best(first)[0], atol=1e-7)
     corrections = 4 * centred(masks) * missed[:, None]
-    np.testing.assert_allclose(found.debiased, effects + corrections.mean(axis=0), atol=1e-8)
-    np.testing.assert_allclose(found.error, corrections.std(axis=0, ddof=1) / np.sqrt(32), atol=1e-8)
+    np.testing.assert_allclose(found.debiased, first + corrections.mean(axis=0), atol=1e-7)
+    np.testing.assert_allclose(found.error, corrections.std(axis=0, ddof=1) / np.sqrt(24), atol=1e-7)
+
+
+def test_many_small_pairs_are_noise_to_a_kernel_without_them_and_not_to_one_with_them() -> None:
+    rng = np.random.default_rng(5)
+    weights, terms = rng.normal(0, 2, 8), rng.normal(0, 1.5, (8, 8))
+    masks = draw(96, 8)
+    values = masks @ weights + np.einsum("ij,jk,ik->i", centred(masks), np.triu(terms, 1), centred(masks))
+    both, alone = (fit_towards(np.zeros(8), masks, values, paired=paired) for paired in (PAIRED, ALONE))
+    assert np.mean(both.missed**2) < 0.3 * np.mean(alone.missed**2)
+    assert (both.error < alone.error).all()
+    assert np.abs(both.effects - weights).mean() < np.abs(alone.effects - weights).mean()
 
 
 @pytest.mark.parametrize("towards", [[0.0] * 8, [1.0, 1, 1, 1, 0, 0, 0, 0]])
@@ -338,7 +377,7 @@ def test_it_is_the_conjugate_posterior_of_a_linear_regression(n_rows: int) -> No
 
 
 def pairs_of(values: FloatArray, masks: MaskArray, *, floor: float = 1.0) -> list[Pair]:
-    fit: Surrogate = fit_towards(np.zeros(masks.shape[1]), masks, values)
+    fit: Surrogate = fit_towards(np.zeros(masks.shape[1]), masks, values, paired=ALONE)
     return find_pairs(masks, fit.missed, fit.effects, target=2, floor=floor)
 
 
@@ -762,8 +801,25 @@ def test_deletions_stay_within_their_tokens_where_hiding_agrees(tokens: int) -> 
         found = Screened(exact_tokens=tokens).estimate(game, seed=seed)
         assert found.agreement is not None
         assert found.agreement[0] > MIN_AGREEMENT
-        assert game.tokens <= max(tokens, 50 + 20 * 19)
+        most = Screened(exact_tokens=tokens).budget(50 + 20 * 19)
+        assert game.tokens <= max(most, 50 + 20 * 19)
         assert game.tokens > 0, "one deletion is made whatever it takes"
+
+
+def test_of_a_short_prompt_so_many_subsets_are_deleted_that_small_effects_are_told_and_of_a_long_one_few() -> None:
+    assert [Screened().budget(tokens) for tokens in (6000, 1500, 750, 375)] == [4800, 4800, 9600, 19_200]
+    assert [Screened().likely_deleted(tokens, tokens // 2) for tokens in (6000, 1500, 750, 375)] == [1, 6, 25, RANKED]
+    assert Screened(max_exact=4).likely_deleted(375, 190) == 4
+    weights = np.array([8.0, -4, 3, *np.linspace(0.3, 0.8, 17)])
+    for seed in range(3):
+        short, long = (PlantedGame(weights, noise=0.05, prior_error=0.5, seed=seed) for _ in range(2))
+        short_found, long_found = (
+            Screened(exact_tokens=tokens).estimate(game, seed=seed) for game, tokens in ((short, 4800), (long, 1000))
+        )
+        assert n_random(short) == RANKED
+        assert n_random(long) < 16
+        assert stats.spearmanr(short_found.effects[0], weights).statistic > 0.9
+        assert (long_found.effects[0, 3:] == 0).any()
 
 
 def test_the_first_deletion_is_that_of_the_leading_segment() -> None:

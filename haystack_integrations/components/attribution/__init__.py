@@ -119,7 +119,7 @@ class AttributionComponent:
 
     @property
     def collector(self) -> Collector:
-        """Stores and attributes; ``result(trace_id)`` and ``diagnosis(trace_id)`` wait for what mode ``deferred`` finds."""
+        """Stores and attributes; its ``result(ID)`` and ``diagnosis(ID)`` wait for what mode ``deferred`` finds."""
         if self._collector is None:
             self._collector = collector_for(self)
         return self._collector
