@@ -104,7 +104,7 @@ def diagnosed(
         answer=case.generation.written,
         expected=case.expected,
         scores=() if judged is None else _scores(case, trace, judged),
-        grid=None if judged is None else _grid(case, judged, attribution),
+        grid=None if judged is None else _grid(case, trace, judged, attribution),
         conflicts=(*_conflicts(facts), *against_belief),
         judge=None if judged is None else judged.support.judge,
         judged_by="judged" if judged is None else judged.support.kind,
@@ -256,8 +256,9 @@ def _scores(case: Case, trace: Trace, judged: Judged) -> tuple[dict[str, Any], .
     return tuple(one.to_dict() for one in found)
 
 
-def _grid(case: Case, judged: Judged, attribution: Attribution | None) -> dict[str, Any]:
-    cited = citations(judged.answer, case.claims, case.sources, case.generation)
+def _grid(case: Case, trace: Trace, judged: Judged, attribution: Attribution | None) -> dict[str, Any]:
+    provider = trace.metadata.get("citations")
+    cited = citations(judged.answer, case.claims, case.sources, case.generation, provider=provider)
     return grid(judged, attribution, cited).to_dict()
 
 

@@ -7,6 +7,7 @@ frameworks.
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Mapping
@@ -377,6 +378,18 @@ class Diagnosis:
         lines += [f"fix: {fix}" for fix in self.fixes]
         lines += [f"also applies: {', '.join(self.secondary)}"] if self.secondary else []
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        names = ("outcome", "evidence", "to blame", "what to do", "also applies", "confidence", "note")
+        sure = () if math.isnan(self.confidence) else (f"{self.confidence:.2f}",)
+        values = ((self.outcome,), self.evidence, self.culprits, self.fixes, self.secondary, sure, self.notes)
+        body = "".join(
+            f"<tr><th>{name}</th><td>{'<br>'.join(html.escape(str(line)) for line in lines)}</td></tr>"
+            for name, lines in zip(names, values, strict=True)
+            if lines
+        )
+        caption = html.escape(f"{self.label}: {self.headline}")
+        return f"<p>{html.escape(self.answer)}</p><table><caption>{caption}</caption><tbody>{body}</tbody></table>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; NaN becomes ``None``. :meth:`from_dict` reads it back."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -70,6 +70,7 @@ def read_answer(response: Any) -> Answer:
         finish_reason=text_or_none(read(choices[0], "finish_reason")),
         usage=usage_of(response),
         model=text_or_none(read(response, "model")),
+        metadata=_cited([message]),
     )
 
 
@@ -117,7 +118,22 @@ def text_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _of_items(response: Any, output: Iterable[Any]) -> Answer:
+def _cited(messages: Iterable[Any]) -> dict[str, Any]:
+    """The provider's own citations, where a message or a block of its content carries some, under ``citations``."""
+    found = []
+    for message in messages:
+        content = read(message, "content")
+        blocks = content if isinstance(content, list | tuple) else []
+        for holder in (message, read(message, "provider_specific_fields"), *blocks):
+            for name in ("citations", "annotations"):
+                given = read(holder, name)
+                if isinstance(given, list | tuple) and given:
+                    text = read(holder, "text")
+                    found.append({name: plain(given)} | ({"text": text} if isinstance(text, str) else {}))
+    return {"citations": found} if found else {}
+
+
+def _of_items(response: Any, output: Sequence[Any]) -> Answer:
     texts, refusals, thoughts = [], [], []
     calls: list[ToolCall] = []
     for item in output:
@@ -141,7 +157,7 @@ def _of_items(response: Any, output: Iterable[Any]) -> Answer:
         model=text_or_none(read(response, "model")),
         status=_status(status),
         error=None if error is None else text_or_none(read(error, "message")) or str(plain(error)),
-        metadata={} if identifier is None else {"response_id": identifier},
+        metadata=({} if identifier is None else {"response_id": identifier}) | _cited(output),
     )
 
 

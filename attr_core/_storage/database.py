@@ -50,6 +50,10 @@ _WRITERS: dict[str, threading.Lock] = {}
 """File -> whose turn it is in this process: threads that poll SQLite's own lock may wait for ever among many."""
 
 _FORK_SECONDS = 1.0
+"""How long a fork waits for threads that are using SQLite; they wait twice that for the fork."""
+
+_forked_amid = False
+"""Whether this process was forked while a thread of its parent used SQLite, whose state nobody here can set right."""
 
 
 class _Gate:
@@ -67,13 +71,18 @@ class _Gate:
     def __enter__(self) -> None:
         with self._changed:
             if self._forking is not None:
-                self._changed.wait_for(lambda: self._forking in (None, threading.get_ident()), _FORK_SECONDS)
+                self._changed.wait_for(lambda: self._forking in (None, threading.get_ident()), 2 * _FORK_SECONDS)
             self._n_inside += 1
 
     def __exit__(self, *exception: object) -> None:
         with self._changed:
             self._n_inside -= 1
             self._changed.notify_all()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no thread is using SQLite."""
+        return not self._n_inside
 
     def close(self) -> None:
         with self._changed:
@@ -90,7 +99,8 @@ _gate = _Gate()
 
 
 def _start_over() -> None:
-    global _gate
+    global _gate, _forked_amid
+    _forked_amid = _forked_amid or not _gate.is_empty
     _gate = _Gate()
     _WRITERS.clear()  # the threads that held them do not live in a child
 
@@ -222,6 +232,11 @@ class Database:
             raise self._error(f"{self.path} was closed; open it again")
         handle: _Handle | None = getattr(self._local, "handle", None)
         if handle is None or handle.pid != os.getpid():
+            if _forked_amid:  # its locks may be held for ever, and what it thinks of a file's locks may be wrong
+                raise self._error(
+                    f"{self.path} cannot be used: this process was forked while a thread was using SQLite; start it "
+                    "with spawn, or before that"
+                )
             handle = _Handle(_connect(self.path), _identity(self.path))
             try:
                 _prepare(handle.connection, self.path, self._error)

@@ -104,21 +104,18 @@ class Evaluations:
         StoreError
             There is none, or several.
         """
-        if name == "last":
-            found = self._first("1", [])
-        else:
-            found = self.named(name) or self._first("id = ?", [name])
+        found = self._first("1", []) if name == "last" else self.named(name) or self._first("id = ?", [name])
         if found is None and len(name) >= SHORTEST_PREFIX:
-            several = self.list("substr(id, 1, length(?)) = ?", [name, name])
+            several = self.runs("substr(id, 1, length(?)) = ?", [name, name])
             if len(several) > 1:
                 raise StoreError(f"run {name!r} is ambiguous; give more of its characters")
             found = several[0] if several else None
         if found is None:
-            known = ", ".join(run.name for run in self.list()[:5]) or "none yet"
+            known = ", ".join(run.name for run in self.runs()[:5]) or "none yet"
             raise StoreError(f"evaluation run {name!r} is not in {self.path}; there are: {known}")
         return found
 
-    def list(self, condition: str = "1", values: Sequence[Any] = ()) -> list[StoredRun]:
+    def runs(self, condition: str = "1", values: Sequence[Any] = ()) -> list[StoredRun]:
         """Runs, the last first."""
         sql = f"SELECT * FROM evaluations WHERE {condition} ORDER BY started_at DESC, rowid DESC"  # noqa: S608
         with self._database.reading() as db:
@@ -147,12 +144,12 @@ class Evaluations:
         with self._database.writing() as db:
             _write(db, run_id, {**row, "status": "failed", "error": error, "trace_id": trace_id})
 
-    def states(self, run_id: str) -> dict[str, tuple[str, str | None]]:
-        """Row id -> (status, trace id)."""
-        sql = "SELECT row_id, status, trace_id FROM evaluation_rows WHERE evaluation_id = ?"
+    def states(self, run_id: str) -> dict[str, tuple[str, str | None, str | None]]:
+        """Row id -> (status, trace id, digest of the row)."""
+        sql = "SELECT row_id, status, trace_id, digest FROM evaluation_rows WHERE evaluation_id = ?"
         with self._database.reading() as db:
             return {
-                unescape(row["row_id"]): (row["status"], row["trace_id"] and unescape(row["trace_id"]))
+                unescape(row["row_id"]): (row["status"], row["trace_id"] and unescape(row["trace_id"]), row["digest"])
                 for row in select(db, sql, [run_id])
             }
 
@@ -173,26 +170,20 @@ class Evaluations:
         return [_read(row) for row in found]
 
     def _first(self, condition: str, values: Sequence[Any]) -> StoredRun | None:
-        return next(iter(self.list(condition, values)), None)
+        return next(iter(self.runs(condition, values)), None)
 
 
 def _write(db: sqlite3.Connection, run_id: str, row: Mapping[str, Any]) -> None:
-    known = {name: row.get(name) for name in ("row_id", "position", "query", "error", "seconds", "trace_id", "status")}
+    names = ("row_id", "digest", "position", "query", "error", "seconds", "trace_id", "status", "diagnosis_id")
+    known = {name: row.get(name) for name in names}
     texts = {name: json.dumps(row.get(name) or blank) for name, blank in (("tags", []), ("details", {}))}
-    whole = {
-        "evaluation_id": run_id,
-        **known,
-        **texts,
-        "diagnosis_id": row.get("diagnosis_id"),
-        "saved_at": time.time(),
-    }
+    whole = {"evaluation_id": run_id, **known, **texts, "saved_at": time.time()}
     insert(db, "evaluation_rows", [whole], key=("evaluation_id", "row_id"))
 
 
 def _run(row: Mapping[str, Any]) -> StoredRun:
-    texts = {name: unescape(row[name], strict=False) for name in ("id", "name", "key")}
-    times = {name: row[name] for name in ("n_rows", "started_at", "finished_at")}
-    return StoredRun(**texts, **times, settings=json.loads(unescape(row["settings"] or "{}", strict=False)))
+    told = {name: unescape(value, strict=False) if isinstance(value, str) else value for name, value in row.items()}
+    return StoredRun(**{**told, "settings": json.loads(told["settings"] or "{}")})
 
 
 def _read(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -187,6 +187,7 @@ def _create_evaluations(db: Any) -> None:
         {
             "evaluation_id": str,
             "row_id": str,
+            "digest": str,  # of what the row says
             "position": int,
             "status": str,  # answered: its trace is there, and not diagnosed yet; done; failed
             "query": str,

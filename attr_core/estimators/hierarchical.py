@@ -21,7 +21,7 @@ from attr_core.verdicts import margins
 
 __all__ = ["MAX_MASKS", "Hierarchical"]
 
-MAX_MASKS = 384
+MAX_MASKS = 448
 """Least default budget: a small screen of the groups (at most 151 masks) and a whole one (at most 311) of what is left
 to tell apart, since the first seldom takes half of its most; without a screen, 20 groups and then some 100 players."""
 
@@ -63,7 +63,7 @@ class Hierarchical:
         ``estimand`` is the inner estimator's, and so is ``fidelity``. By default the latter is ``exact``, since a
         default screen is not known before the value function is; ``ablations`` then are deleted ones only.
     max_masks : int, optional
-        Most different masks, hidden and deleted ones counted apart; gates are not masks. By default the larger of 384
+        Most different masks, hidden and deleted ones counted apart; gates are not masks. By default the larger of 448
         and the number of segments.
 
     Raises

@@ -74,7 +74,7 @@ class Screened:
     the leading segments is deleted: that hiding would have shown the others rests on other prompts there.
 
     Effects are shrunk: posterior means under a prior by which few segments of many matter and pairs of those that do
-    interact. While fewer than 48 random subsets are deleted, an effect that is neither beyond the margin nor told apart
+    interact. While fewer than 32 random subsets are deleted, an effect that is neither beyond the margin nor told apart
     from 0 by its interval reads 0, as in a LASSO: many small estimates of what has no effect would predict worse than
     none.
 
@@ -258,8 +258,7 @@ class Screened:
         if ledger.n_random < ENOUGH:
             error[agreement < MIN_AGREEMENT] = half_width[agreement < MIN_AGREEMENT] = np.nan
         spread = look.players.spread
-        ranks = ledger.n_random >= RANKED
-        reported = effects if ranks else _told_apart(effects, width, floor=look.floor)
+        reported = effects if ledger.n_random >= 2 * ROUND else _told_apart(effects, width, floor=look.floor)
         return Estimate(
             effects=spread(reported),
             low=spread(effects - half_width),

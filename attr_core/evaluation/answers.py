@@ -21,13 +21,21 @@ from attr_core.types import ATTRKIT_KEY, Document, Generation, Message, Retrieva
 __all__ = ["CONVERTERS", "INSTRUCTION", "answer_row", "load_app", "name_of", "to_trace"]
 
 CONVERTERS = "attrkit.converters"
-"""Entry points ``PACKAGE.answer``, ``PACKAGE.documents`` and ``PACKAGE.document``: how a framework's results are read."""
+"""Entry points ``PACKAGE.answer``, ``.documents`` and ``.document``: how a framework's results are read."""
 
 INSTRUCTION = "Answer the question, using only the context."
 """System message of a prompt that is put together, where the application's own is not known."""
 
 _ANSWERS = ("answer", "response", "output", "result", "text")
-_CONTEXTS = ("contexts", "chunks", "documents", "context", "retrieved_contexts", "source_documents", "retrieval_context")
+_CONTEXTS = (
+    "contexts",
+    "chunks",
+    "documents",
+    "context",
+    "retrieved_contexts",
+    "source_documents",
+    "retrieval_context",
+)
 _CONTEXT_WORDS = ("context", "chunk", "passage", "document", "docs", "retriev", "evidence", "source", "snippet", "node")
 _DEEPEST = 4
 _MOST = 2_000

@@ -47,7 +47,9 @@ def records_of(dataset: Any) -> list[Record]:
         found, name = _numbered(dataset, "row"), "the data set"
     else:
         raise DatasetError(f"a data set of {type(dataset).__name__} cannot be read; give a path, a list of dicts, ...")
-    rows = [(where, {key: value for key, value in row.items() if not _is_nothing(value)}) for where, row in found]
+    rows: list[Record] = [
+        (where, {key: value for key, value in row.items() if not _is_nothing(value)}) for where, row in found
+    ]
     if not rows:
         raise DatasetError(f"{name} holds no rows")
     return rows
@@ -133,7 +135,7 @@ def _table(path: Path, text: str) -> Iterator[Record]:
             if any(cell and cell.strip() for cell in row.values()):
                 yield where, {name: cell for name, cell in row.items() if cell and cell.strip()}
     except csv.Error as error:
-        raise DatasetError(f"{path}:{reader.line_num} is no CSV ({error}); quote cells with commas or quotes") from error
+        raise DatasetError(f"{path}:{reader.line_num} is no CSV ({error}); quote cells with commas") from error
 
 
 def _columnar(columns: Mapping[Any, Any], name: str) -> Iterator[Record]:

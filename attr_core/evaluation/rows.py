@@ -103,7 +103,8 @@ def read_rows(dataset: Any, *, fields: Iterable[str] | Mapping[str, str] = ()) -
 
     Examples
     --------
-    >>> found = read_rows([{"user_input": "When did it open?", "reference": "1911", "retrieved_contexts": ["In 1911."]}])
+    >>> row = {"user_input": "When did it open?", "reference": "1911", "retrieved_contexts": ["In 1911."]}
+    >>> found = read_rows([row])
     >>> found.rows[0].expected_answer, found.rows[0].contexts[0].text
     ('1911', 'In 1911.')
     >>> found.note
@@ -257,5 +258,3 @@ def _with_distinct_ids(rows: Iterable[Row]) -> tuple[Row, ...]:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
-
-

@@ -31,10 +31,11 @@ _SNIPPET = 80
 def segment_uses(trace: Trace, diagnosis: Diagnosis, engine: Any = None) -> list[dict[str, Any]]:
     """One plain record per segment of the context that was diagnosed; calls no model.
 
-    ``hurt`` is ``proved`` where the answer becomes right without the segment, ``judged`` where it bears out a claim that
-    the expected answer contradicts. ``helped`` is ``measured`` where it drives a claim of a right answer, or a claim
-    that is right, and ``judged`` where it bears one out. ``idle`` is whether it has no effect on any claim; ``None``
-    where that was not measured. ``tokens`` are counted by the engine, or else about a quarter of the characters.
+    ``hurt`` is ``proved`` where the answer becomes right without the segment, ``judged`` where it bears out a claim
+    that is not right. ``helped`` is ``measured`` where it drives a claim that is right, ``judged`` where it bears one
+    out; without an expected answer, claims of an answer that is right count. ``idle`` is whether it has no effect on
+    any claim; ``None`` where that was not measured. ``tokens`` are counted by the engine, else a quarter of the
+    characters.
     """
     case = case_of(trace, Options(generation=diagnosis.generation_id or None), expected=diagnosis.expected)
     cells = defaultdict(list)
@@ -87,15 +88,13 @@ def _right_claims(diagnosis: Diagnosis) -> dict[str, bool]:
     return {item["text"]: item["value"] == 1 for item in items if item["value"] is not None}
 
 
-def _hurt(
-    name: str, cells: Sequence[Mapping[str, Any]], diagnosis: Diagnosis, right: Mapping[str, bool]
-) -> str | None:
+def _hurt(name: str, cells: Sequence[Mapping[str, Any]], diagnosis: Diagnosis, right: Mapping[str, bool]) -> str | None:
     if diagnosis.label in GOOD:
         return None
     removed = ((diagnosis.proof or {}).get("intervention") or {}).get("remove") or ()
-    if name in diagnosis.culprits and (diagnosis.label in _REMOVED_TO_REPAIR or name in removed):
-        if diagnosis.label in _REMOVED_TO_REPAIR or diagnosis.label == "context_conflict":
-            return "proved"
+    is_side = diagnosis.label == "context_conflict" and name in removed
+    if name in diagnosis.culprits and (diagnosis.label in _REMOVED_TO_REPAIR or is_side):
+        return "proved"
     stated = [cell for cell in cells if cell["support"] == "entails" and right.get(cell["claim"]) is False]
     return "judged" if stated else None
 

@@ -1,4 +1,4 @@
-"""One run as one HTML file that needs nothing else: the answer, what caused it, whether that bears it out, the proof."""
+"""One run as one HTML file that needs nothing else: the answer, what caused it and bears it out, and the proof."""
 
 from __future__ import annotations
 
@@ -67,12 +67,16 @@ def html_report(
             raise InputError(f"the {name} is of trace {found.trace_id}, not of {trace.id}; give the trace it is of")
     if attribution is not None and diagnosis is not None and attribution.generation_id != diagnosis.generation_id:
         raise InputError(
-            f"the attribution is of model call {attribution.generation_id}, the diagnosis of {diagnosis.generation_id}; "
-            "give two of one call, or one of them"
+            f"the attribution is of model call {attribution.generation_id}, the diagnosis of "
+            f"{diagnosis.generation_id}; give two of one call, or one of them"
         )
     style, script = _asset("page.css"), _asset("page.js")
-    return _environment().from_string(_asset("page.html")).render(
-        style=style, script=script, policy=_policy(style, script), **page_of(trace, attribution, diagnosis, others)
+    return (
+        _environment()
+        .from_string(_asset("page.html"))
+        .render(
+            style=style, script=script, policy=_policy(style, script), **page_of(trace, attribution, diagnosis, others)
+        )
     )
 
 

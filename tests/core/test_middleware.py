@@ -264,6 +264,20 @@ def test_a_legacy_function_call_and_a_refusal_are_read(store):
     assert store.last().generations[0].tool_calls[0].name == "search"
 
 
+def test_the_providers_own_citations_are_kept_and_found_in_the_answer(store):
+    from attr_core.claims import split_claims
+    from attr_core.support.citations import citations
+    from attr_core.types import Segment, SegmentKind
+
+    cited = {"type": "file_citation", "start_index": 0, "end_index": 20, "file_id": "f", "filename": "fairs.pdf"}
+    with_logging(answer_with(completion("It opened in 1911. [1]", annotations=[cited])), store=store)("m", [QUESTION])
+    trace = store.last()
+    assert trace.metadata["citations"] == [{"annotations": [cited]}]
+    source = Segment("c0", SegmentKind.RETRIEVED, "The fair opened in 1911.", (), source={"source": "fairs.pdf"})
+    found = citations(trace.answer, split_claims(trace.answer), [source], provider=trace.metadata["citations"])
+    assert {(one.claim, one.segments) for one in found.found} == {(0, (0,))}
+
+
 def test_the_providers_own_tools_and_unreadable_items_of_responses_create_are_noted(store):
     given = [
         "When?",

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from attr_core.attribution import Attribution
 from attr_core.reports._html.claims import ShownClaim
@@ -135,7 +136,7 @@ def _runs(answer: str, span: Span, words: Sequence[_Word], pivots: Sequence[Span
         edges |= {min(max(first, start), end), min(max(last, start), end)}
     cuts = sorted(edges)
     place = 0
-    for first, last in zip(cuts, cuts[1:], strict=False):
+    for first, last in pairwise(cuts):
         while place < len(tinted) and tinted[place].end <= first:
             place += 1
         word = tinted[place] if place < len(tinted) and tinted[place].start <= first else None

@@ -61,9 +61,7 @@ class Evidence:
     excerpt: Excerpt
 
 
-def segments_of(
-    trace: Trace, attribution: Attribution | None, diagnosis: Diagnosis | None
-) -> tuple[Segment, ...]:
+def segments_of(trace: Trace, attribution: Attribution | None, diagnosis: Diagnosis | None) -> tuple[Segment, ...]:
     """The segments that were looked at; those of a diagnosis alone are cut again, those that this misses left out."""
     if attribution is not None:
         return attribution.segments

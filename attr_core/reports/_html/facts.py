@@ -1,4 +1,4 @@
-"""What is told of a run beside its claims: the proof, conflicts, what the model says under changes, how it was measured."""
+"""What is told of a run beside its claims: the proof, metrics, what the model says under changes, how it was measured."""
 
 from __future__ import annotations
 

@@ -35,7 +35,9 @@ def heat_cells(
     rows = [[] if attribution is None or c.index is None else target_rows(attribution, c.index) for c in claims]
     return [
         [
-            _cell(attribution, rows[place], column, [s.rows[segment.id] for s in claim.statements if segment.id in s.rows])
+            _cell(
+                attribution, rows[place], column, [s.rows[segment.id] for s in claim.statements if segment.id in s.rows]
+            )
             for place, claim in enumerate(claims)
         ]
         for column, segment in enumerate(segments)
@@ -55,7 +57,9 @@ def _cell(attribution: Attribution | None, rows: Sequence[int], column: int, jud
     known = [row for row in judged if row.get("effect") is not None]
     first: Mapping[str, object] = known[0] if known else {}
     effect = float(str(first.get("effect", "nan")))
-    return Cell(signed(effect), "p3" if first.get("used") else "", support, is_cited, str(first.get("words") or "")[:60])
+    return Cell(
+        signed(effect), "p3" if first.get("used") else "", support, is_cited, str(first.get("words") or "")[:60]
+    )
 
 
 def _step(effect: float, delta: float) -> str:

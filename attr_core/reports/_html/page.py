@@ -114,7 +114,9 @@ def _summary(sources: Sources, rows: Sequence[int]) -> tuple[str, str]:
         [segment_name(attribution.segments[column]) for column in named(sources, rows, verdicts)]
         for verdicts in (FOR, AGAINST)
     ]
-    parts = [f"{word} {listed(found, MAX_NAMED)}" for word, found in zip(("from", "against"), names, strict=True) if found]
+    parts = [
+        f"{word} {listed(found, MAX_NAMED)}" for word, found in zip(("from", "against"), names, strict=True) if found
+    ]
     if parts:
         return ", ".join(parts), "for" if names[0] else "against"
     if (attribution.verdicts[list(rows)] == Verdict.UNDETERMINED.value).any():
