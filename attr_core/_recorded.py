@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,7 +23,9 @@ from attr_core.types import Claim, Prompt, Segment
 
 __all__ = ["NotedEngine", "NotedJudge", "RecordedEngine", "RecordedJudge"]
 
-_VERDICTS = frozenset(SupportVerdict)
+_VERDICTS = frozenset(one.value for one in SupportVerdict)
+_Cell = tuple[str, str, str]
+"""Question, claim and text."""
 
 
 class RepeatingEngine(Protocol):
@@ -113,10 +116,10 @@ class RecordedEngine:
 
 @dataclass(slots=True)
 class NotedJudge:
-    """Passes on to a judge and notes its verdicts, cell by cell."""
+    """Passes on to a judge and notes its verdicts, cell by cell, as often as each was asked about."""
 
     of: Judge
-    cells: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
+    cells: dict[_Cell, list[dict[str, Any]]] = field(default_factory=dict)
     kind: str = "judged"
     name: str | None = None
     notes: tuple[str, ...] = ()
@@ -140,22 +143,23 @@ class NotedJudge:
                 if found.evidence is not None:
                     nats = float(found.evidence[row, column])
                     cell["nats"] = nats if math.isfinite(nats) else None
-                self.cells.setdefault((question or "", claim.text, segment.text), cell)
+                self.cells.setdefault((question or "", claim.text, segment.text), []).append(cell)
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Plain JSON values; a cell that was always judged alike stands once."""
         verdicts = [
             {"question": question, "claim": claim, "text": text, **cell}
-            for (question, claim, text), cell in self.cells.items()
+            for (question, claim, text), said in self.cells.items()
+            for cell in (said if any(one != said[0] for one in said) else said[:1])
         ]
         about = {"name": self.name, "kind": self.kind, "reads": self.reads, "notes": list(self.notes)}
         return {**about, "verdicts": verdicts}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RecordedJudge:
-    """Gives the verdicts that were recorded; asks nobody.
+    """Gives the verdicts that were recorded, in their order where a cell was judged in several ways; asks nobody.
 
     Raises
     ------
@@ -164,16 +168,17 @@ class RecordedJudge:
     """
 
     record: Mapping[str, Any]
-    cells: Mapping[tuple[str, str, str], Mapping[str, Any]] = field(init=False)
+    cells: dict[_Cell, list[Mapping[str, Any]]] = field(default_factory=dict, init=False)
+    n_asked: Counter[_Cell] = field(default_factory=Counter, init=False)
 
     def __post_init__(self) -> None:
         try:
-            cells = {(one["question"], one["claim"], one["text"]): one for one in self.record["verdicts"]}
-            if odd := {str(one["verdict"]) for one in cells.values()} - {str(one) for one in _VERDICTS}:
-                raise ValueError(f"verdict {sorted(odd)[0]!r}")
+            for one in self.record["verdicts"]:
+                if one["verdict"] not in _VERDICTS or not isinstance(one["why"], str):
+                    raise ValueError(f"verdict {one['verdict']!r}")
+                self.cells.setdefault((one["question"], one["claim"], one["text"]), []).append(one)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"the recorded verdicts cannot be read: {error!r}; record the test again") from error
-        object.__setattr__(self, "cells", cells)
 
     @property
     def reads(self) -> bool:
@@ -184,7 +189,7 @@ class RecordedJudge:
         keys = [(question or "", claim.text, segment.text) for claim in claims for segment in segments]
         if missing := sum(key not in self.cells for key in keys):
             raise EngineError(f"{missing} of these verdicts were not recorded; record the test again")
-        cells = [self.cells[key] for key in keys]
+        cells = [self._next(key) for key in keys]
         evidence = None
         if self.record.get("kind") == "evidence":
             nats = [math.nan if cell.get("nats") is None else float(cell["nats"]) for cell in cells]
@@ -197,6 +202,11 @@ class RecordedJudge:
             evidence=evidence,
             notes=tuple(self.record.get("notes", ())),
         )
+
+    def _next(self, key: _Cell) -> Mapping[str, Any]:
+        said = self.cells[key]
+        self.n_asked[key] += 1
+        return said[min(self.n_asked[key], len(said)) - 1]
 
 
 def _digest(prompt: Prompt) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,8 +14,9 @@ import numpy as np
 from attr_core._setup import Options
 from attr_core.attribution import Attribution
 from attr_core.claims import claims_of, split_claims
-from attr_core.diagnosis import Case, Facts, Thresholds, Trials, decide, examine
+from attr_core.diagnosis import Case, Facts, Label, Thresholds, Trials, decide, examine
 from attr_core.diagnosis.examine import is_source
+from attr_core.diagnosis.facts import repair_p_value
 from attr_core.diagnosis.reruns import Reruns
 from attr_core.errors import AttrkitError, InputError
 from attr_core.interventions import Intervention, sampling_like
@@ -33,10 +36,20 @@ from attr_core.support.outcome import Standard
 from attr_core.support.retrieval import retrieval_precision, retrieval_recall
 from attr_core.types import Generation, SegmentKind, ToolCall, Trace
 
+_STAYS = {
+    Label.PARAMETRIC_ANSWER.value: True,
+    Label.GENERATION_IGNORE.value: True,
+    Label.MISREADING.value: False,
+}
+"""Whether the answer stays under the change that proves a label which rests on no repair."""
+
 __all__ = ["Replay", "case_of", "diagnosed", "replayed", "sampling_of"]
 
 CLOSED_BOOK = "the model's own belief"
 """Stands in the place of a segment where a conflict is with what the model says without context."""
+
+LONGEST_ERROR = 20_000
+"""Characters of a tool's output up to which it is read as JSON, to see whether that is an error."""
 
 _SAYS_ERROR = re.compile(r"\s*(?:\w*(?:error|exception)\b|traceback\b|failed\b)\s*[:(]?", re.IGNORECASE)
 
@@ -52,6 +65,8 @@ def case_of(trace: Trace, options: Options, *, expected: str | None) -> Case:
     generation = generation_of(trace, options)
     if not generation.written:
         raise InputError(f"trace {trace.id} has an empty response and no tool call; nothing to diagnose")
+    if expected and not any(character.isalnum() for character in expected):
+        raise InputError(f"the expected answer {expected[:40]!r} of trace {trace.id} says nothing; give one that does")
     generation = segment_trace(trace, generation, granularity=options.granularity)
     sources = tuple(segment for segment in candidates(generation.segments) if is_source(segment))
     documents = documents_before(trace, generation)
@@ -65,6 +80,7 @@ def case_of(trace: Trace, options: Options, *, expected: str | None) -> Case:
         retrieved=documents,
         lost=unlocated(documents, generation.segments),
         tool_errors=_failed(trace),
+        granularity=options.granularity,
     )
 
 
@@ -96,7 +112,7 @@ def diagnosed(
     )
     judged = facts.judged
     against_belief, spent, unsaid = _against_belief(facts, judge)
-    return decide(
+    found = decide(
         replace(facts, notes=(*facts.notes, *unsaid)),
         trace_id=trace.id,
         generation_id=case.generation.id,
@@ -113,6 +129,9 @@ def diagnosed(
         cost=facts.cost + spent,
         versions=versions(),
     )
+    if found.proof is None or case.granularity is None:
+        return found
+    return replace(found, proof={**found.proof, "granularity": str(case.granularity)})
 
 
 def _against_belief(facts: Facts, judge: Judge) -> tuple[list[dict[str, Any]], Cost, tuple[str, ...]]:
@@ -135,8 +154,11 @@ def _against_belief(facts: Facts, judge: Judge) -> tuple[list[dict[str, Any]], C
 class Replay:
     """A proof that was run again: ``holds`` where the change still repairs in more runs than nothing does.
 
-    For a label whose proof is that a change does *not* help (``parametric_answer``, ``generation_ignore``,
-    ``misreading``), it holds where outcomes are what they were.
+    On an engine that does not reproduce itself, by Fisher's exact test at ``alpha``, as in the diagnosis.
+
+    For a label whose proof is that a change does *not* help, it holds where the answer is still the same under it
+    (``parametric_answer``, ``generation_ignore``), or another one (``misreading``). Where nothing could be judged it
+    does not hold.
     """
 
     diagnosis: Diagnosis
@@ -180,7 +202,7 @@ def replayed(
     """
     if diagnosis.proof is None:
         raise InputError(f"the diagnosis {diagnosis.label!r} rests on the judge alone; there is nothing to run again")
-    change = Intervention.from_dict(diagnosis.proof["intervention"], case.sources)
+    change, times = _read(diagnosis, case)
     wanted = tuple(split_claims(diagnosis.expected)) if diagnosis.expected else ()
     reruns = Reruns(
         engine,
@@ -191,26 +213,68 @@ def replayed(
         sampling=sampling_of(case.generation, engine, diagnosis.seed),
         thresholds=thresholds,
     )
-    times = [int(diagnosis.proof[name]["runs"]) for name in ("changed", "unchanged")]
-    [changed] = reruns.run([change], times=times[0])
+    if not reruns.is_reproducible:  # it may have been, on another engine
+        least = (thresholds.n_confirm, thresholds.n_unchanged + thresholds.n_confirm)
+        times = [max(pair) for pair in zip(times, least, strict=True)]
     [unchanged] = reruns.run([Intervention()], times=times[1])
-    was = [int(diagnosis.proof[name]["repaired"]) > 0 for name in ("changed", "unchanged")]
-    as_then = [one.n_repaired > 0 for one in (changed, unchanged)] == was
-    repaired = changed.n_repaired * max(unchanged.n, 1) > unchanged.n_repaired * max(changed.n, 1)
-    return Replay(diagnosis, changed, unchanged, repaired if was == [True, False] else as_then, reruns.judge_cost)
+    if not unchanged.stays:
+        unchanged = reruns.hold_against(unchanged)
+    [changed] = reruns.run([change], times=times[0])
+    most = 1.0 if reruns.is_reproducible else thresholds.alpha
+    return Replay(diagnosis, changed, unchanged, _holds(diagnosis, changed, unchanged, most), reruns.judge_cost)
+
+
+def _read(diagnosis: Diagnosis, case: Case) -> tuple[Intervention, list[int]]:
+    """The change of a proof, and how often it and the unchanged prompt were run."""
+    proof: Any = diagnosis.proof
+    try:
+        times = [int(proof[name]["runs"]) for name in ("changed", "unchanged")]
+        [int(proof[name]["repaired"]) for name in ("changed", "unchanged")]
+        return Intervention.from_dict(proof["intervention"], case.sources), times
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, AttrkitError):
+            raise
+        raise InputError(
+            f"the proof of trace {diagnosis.trace_id} cannot be read ({error!r}); diagnose again"
+        ) from error
+
+
+def _holds(diagnosis: Diagnosis, changed: Trials, unchanged: Trials, most: float) -> bool:
+    """Also whether chance is ruled out: ``most`` is the largest p-value of a repair that does."""
+    proof: Any = diagnosis.proof
+    was = [int(proof[name]["repaired"]) > 0 for name in ("changed", "unchanged")]
+    stays = _STAYS.get(diagnosis.label)
+    if stays is not None and not any(was):
+        return changed.stays is stays and not changed.repairs and not unchanged.repairs
+    if not changed.n or not unchanged.n:
+        return False
+    if was == [True, False]:
+        is_more = changed.n_repaired * unchanged.n > unchanged.n_repaired * changed.n
+        return is_more and repair_p_value(changed, unchanged) <= most
+    return [one.n_repaired > 0 for one in (changed, unchanged)] == was
 
 
 def sampling_of(generation: Generation, engine: MeteredEngine, seed: int) -> Sampling:
     """As the application sampled, where that was recorded; else greedily."""
     found = sampling_like(generation, response_tokens=count_text(engine.engine, generation.written))
+    return replace(found, temperature=_temperature(generation) or 0.0, seed=seed)
+
+
+def _temperature(generation: Generation) -> float | None:
+    """As recorded, also as text; ``None`` where that is no number from 0 on."""
     recorded = generation.parameters.get("temperature")
-    temperature = float(recorded) if isinstance(recorded, int | float) and recorded > 0 else 0.0
-    return replace(found, temperature=temperature, seed=seed)
+    if isinstance(recorded, bool) or not isinstance(recorded, int | float | str):
+        return None
+    try:
+        temperature = float(recorded)
+    except (ValueError, OverflowError):
+        return None
+    return temperature if math.isfinite(temperature) and temperature >= 0 else None
 
 
 def _how_run(case: Case, engine: MeteredEngine) -> list[str]:
     told = []
-    if "temperature" not in case.generation.parameters:
+    if _temperature(case.generation) is None:
         told.append("the application's temperature was not recorded: the prompt is run again at 0")
     if case.is_answered_by_other:
         told.append(f"{case.generation.model} answered; the prompt is run again on {engine.spec}, which stands for it")
@@ -229,12 +293,25 @@ def _failed(trace: Trace) -> tuple[ToolCall, ...]:
     calls = [*trace.tool_calls, *(call for generation in trace.generations for call in generation.tool_calls)]
     failed: dict[str, ToolCall] = {}
     for call in calls:
-        says_error = isinstance(call.output, str) and _SAYS_ERROR.match(call.output) is not None
-        if call.error or says_error:
+        if call.error or (isinstance(call.output, str) and _says_error(call.output)):
             failed[call.name] = call
         elif call.output is not None:
             failed.pop(call.name, None)
     return tuple(failed.values())
+
+
+def _says_error(output: str) -> bool:
+    """By its first word, or as a JSON object with an ``error`` that is not empty, or marked as one."""
+    if _SAYS_ERROR.match(output):
+        return True
+    if not output.lstrip().startswith("{") or len(output) > LONGEST_ERROR:
+        return False
+    try:
+        found = json.loads(output)
+    except (ValueError, RecursionError):
+        return False
+    marked = any(found.get(name) is True for name in ("isError", "is_error"))
+    return marked or bool(found.get("error")) or found.get("status") in ("error", "failed")
 
 
 def _suspects(case: Case, attribution: Attribution) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -70,6 +71,7 @@ def write_regression_test(
     out: str | Path | None = None,
     judge: str | Judge | Any | None = None,
     engine: str | Engine | None = None,
+    repeats: int = 1,
     granularity: Granularity | None = None,
     thresholds: Thresholds = Thresholds(),
     db: str | Path | None = None,
@@ -88,7 +90,7 @@ def write_regression_test(
         The test's file, by default ``test_LABEL_ID.py`` here; both files are written over.
     judge, engine : optional
         By default those of the diagnosis.
-    granularity, thresholds : optional
+    repeats, granularity, thresholds : optional
         Those with which it was diagnosed.
 
     Raises
@@ -105,9 +107,11 @@ def write_regression_test(
         known = store.attributions(trace.id, skip_damaged=True) if trace.id in store else []
         options = Options(generation=found.generation_id, granularity=granularity)
         case = case_of(trace, options, expected=found.expected)
-        record = _record(
-            case, found, _suspects(case, known), judge=judge, engine=engine, thresholds=thresholds, cache=cache
-        )
+        judging = load_judge(judge or found.judge, meter=partial(_from_cache, cache=cache), repeats=repeats)
+        metered = None
+        if found.strategy == "cause":
+            metered = _from_cache(load_engine(engine or found.measured_on), cache=cache)
+        record = _record(case, found, _suspects(case, known), judging, metered, thresholds)
     target = Path(out or f"test_{_name(found.label)}_{_name(trace.id)}.py")
     data = {"schema": SCHEMA, "attrkit": __version__, "granularity": granularity, **record}
     return _write(target, {**data, "diagnosis": found.to_dict(), "trace": trace_to_json(trace)}, found)
@@ -176,24 +180,19 @@ def _proof(diagnosis: Diagnosis) -> Any:
     return {"intervention": diagnosis.proof["intervention"], **sides}
 
 
+def _from_cache(engine: Engine, *, cache: Cache) -> MeteredEngine:
+    return MeteredEngine(engine, cache=cache).only_known()
+
+
 def _record(
     case: Case,
     found: Diagnosis,
     suspects: list[tuple[int, ...]],
-    *,
-    judge: str | Judge | Any | None,
-    engine: str | Engine | None,
+    judging: Judge,
+    metered: MeteredEngine | None,
     thresholds: Thresholds,
-    cache: Cache,
 ) -> dict[str, Any]:
     """What the diagnosis rests on: with the first order of suspects under which it is decided as it was."""
-    running = load_engine(engine or found.measured_on) if found.strategy == "cause" else None
-    metered = None if running is None else MeteredEngine(running, cache=cache).only_known()
-
-    def meter(one: Engine) -> Engine:
-        return MeteredEngine(one, cache=cache).only_known()
-
-    judging = load_judge(judge or found.judge, meter=meter)
     missed: list[str] = []
     for order in suspects:
         noted, judged = None if metered is None else NotedEngine(metered), NotedJudge(judging)

@@ -381,7 +381,9 @@ class Diagnosis:
 
     def _repr_html_(self) -> str:
         names = ("outcome", "evidence", "to blame", "what to do", "also applies", "confidence", "note")
-        sure = () if math.isnan(self.confidence) else (f"{self.confidence:.2f}",)
+        is_sure = bool((self.proof or {}).get("reproducible"))
+        told = "> 0.99" if self.confidence > 0.99 and not is_sure else f"{self.confidence:.2f}"
+        sure = () if math.isnan(self.confidence) else (told,)
         values = ((self.outcome,), self.evidence, self.culprits, self.fixes, self.secondary, sure, self.notes)
         body = "".join(
             f"<tr><th>{name}</th><td>{'<br>'.join(html.escape(str(line)) for line in lines)}</td></tr>"

@@ -8,7 +8,8 @@ answer as a whole unless it says otherwise:
 * The log-probability that deleting the first 1, 3 and 5 segments of a method takes from the answer.
 * Of the planted phrase: the share of planted segments that are called a cause (Screened: ``drives``, or a member of a
   redundancy group; leave-one-out: a drop beyond the margin), and of placebos that are called one.
-* Coverage of the least-squares effects over all subsets by Screened's intervals: of segments beyond the margin (a fifth
+* Coverage of the least-squares effects over all subsets, fitted beside the pairs of the leading segments, by
+  Screened's intervals: of segments beyond the margin (a fifth
   of the largest, at least 1 nat) and of the others.
 
 One file per context, so a run can be stopped and resumed; ``benchmarks/report.py`` sums up.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ from attr_core.verdicts import adjusted_p_values, margins, weigh
 HELD_OUT = 256
 FITS = (32, 64, HELD_OUT)
 TOP = (1, 3, 5)
+LEADING = 4
 RESULTS = Path(__file__).parent / "results" / "quality"
 
 
@@ -150,14 +153,23 @@ def _planted(truth: Truth, found: Estimate, verdicts: Any, alone: FloatArray) ->
 
 def _covered(truth: Truth, found: Estimate) -> dict[str, list[int]]:
     """Of ``[covered, all]``, and those without an interval."""
-    masks = truth.masks
-    best = np.linalg.lstsq(np.column_stack([np.ones(len(masks)), masks]), truth.exact, rcond=None)[0][1:].T
+    best = np.array([_best(truth.masks, values) for values in truth.exact.T])
     matters = np.abs(best) > np.maximum(1.0, 0.2 * np.abs(best).max(axis=1, keepdims=True))
     told, inside = np.isfinite(found.low), (found.low <= best) & (best <= found.high)
     return {
         name: [int((inside & told & which).sum()), int((told & which).sum()), int((~told & which).sum())]
         for name, which in (("beyond", matters), ("within", ~matters))
     }
+
+
+def _best(masks: MaskArray, values: FloatArray) -> FloatArray:
+    """Least-squares effects ``(n_segments,)``, with the pairs of the ``LEADING``: left out, they would be its noise."""
+    signs = np.where(masks, 0.5, -0.5)
+    plain = np.column_stack([np.ones(len(masks)), signs])
+    alone = np.linalg.lstsq(plain, values, rcond=None)[0][1:]
+    pairs = combinations(np.argsort(-np.abs(alone))[:LEADING], 2)
+    design = np.column_stack([plain, *(signs[:, one] * signs[:, other] for one, other in pairs)])
+    return np.asarray(np.linalg.lstsq(design, values, rcond=None)[0][1 : 1 + masks.shape[1]])
 
 
 def main() -> None:

@@ -14,7 +14,19 @@ from typing import Annotated
 import typer
 
 from attr_core import __version__
-from attr_core.cli import _cache, _calibrate, _capabilities, _diagnose, _doctor, _inspect, _traces, _worker
+from attr_core.cli import (
+    _bench_set,
+    _cache,
+    _calibrate,
+    _capabilities,
+    _diagnose,
+    _doctor,
+    _import,
+    _inspect,
+    _report,
+    _traces,
+    _worker,
+)
 from attr_core.cli._shared import INTERRUPTED
 from attr_core.errors import AttrkitError
 
@@ -31,9 +43,12 @@ app.command(epilog=_inspect.DEMO_EXAMPLE)(_inspect.demo)
 app.command(epilog=_inspect.INSPECT_EXAMPLES)(_inspect.inspect)
 app.command(epilog=_diagnose.DIAGNOSE_EXAMPLES)(_diagnose.diagnose)
 app.command(epilog=_diagnose.PROVE_EXAMPLES)(_diagnose.prove)
+app.command(epilog=_report.EXAMPLES)(_report.report)
 app.command(epilog=_calibrate.EXAMPLES)(_calibrate.calibrate)
 app.command(epilog=_worker.EXAMPLES)(_worker.worker)
 app.add_typer(_traces.app, name="traces", epilog=_traces.EXAMPLES)
+app.command(name="import", epilog=_import.EXAMPLES)(_import.import_)
+app.command(name="bench-set", epilog=_bench_set.EXAMPLES)(_bench_set.bench_set)
 app.add_typer(_cache.app, name="cache")
 app.command(epilog=_capabilities.EXAMPLES)(_capabilities.capabilities)
 app.command(epilog=_doctor.EXAMPLES)(_doctor.doctor)

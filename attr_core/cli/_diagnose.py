@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from attr_core.cli._inspect import EngineOption, YesOption, loaded_engine, stored_trace
 from attr_core.cli._shared import DatabaseOption, JsonOption, progress_bar, show, show_json
-from attr_core.errors import ConfigurationError
+from attr_core.errors import BudgetExceededError, ConfigurationError, InputError
 
 JudgeOption = Annotated[
     str | None,
@@ -36,6 +39,8 @@ Examples:
   attrkit prove last
 
   attrkit prove tr_1f0c --fresh
+
+  attrkit prove last --pytest -o tests/test_lantern.py
 """
 
 
@@ -107,11 +112,16 @@ def diagnose(
 
 def prove(
     trace: Annotated[str, typer.Argument(help="Trace id (its first characters will do) or 'last'.")],
-    judge: JudgeOption = None,
-    engine: EngineOption = None,
+    judge: Annotated[str | None, typer.Option(help="Who judges; default the judge of the diagnosis.")] = None,
+    engine: Annotated[str | None, typer.Option(help="What runs it; default the engine of the diagnosis.")] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Generate and judge anew instead of reading the cache.")
     ] = False,
+    pytest_: Annotated[
+        bool, typer.Option("--pytest", help="Write a regression test that replays what was recorded, offline.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write it; for --pytest.")] = None,
+    budget: Annotated[str, typer.Option(help="Hard caps, e.g. calls=64,tokens=20000,usd=0.50.")] = "",
     db: DatabaseOption = None,
     json_: JsonOption = False,
     yes: YesOption = False,
@@ -119,18 +129,82 @@ def prove(
     """Run the proof of a trace's last diagnosis again; exits with 1 where it does not hold."""
     from attr_core.api import prove as run
     from attr_core.reports.diagnosis import render_replay
+    from attr_core.results import Budget
 
+    caps = Budget.parse(budget)
     found = stored_trace(trace, db)
     running = loaded_engine(engine, yes) if engine else None
     judging = named_judge(judge, yes) if judge else None
-    with progress_bar(quiet=json_) as progress:
-        replay = run(found, judge=judging, engine=running, fresh=fresh, db=db, progress=progress)
+    if pytest_:
+        from attr_core.regression import write_regression_test
+
+        made = write_regression_test(found, judge=judging, engine=running, out=out, db=db)
+        told = f"{made.n_answers} answers and {made.n_verdicts} verdicts in {made.recorded.name}"
+        typer.echo(f"{made.test} written, with {told}")
+        return
+    diagnosis = _last_diagnosis(found, db)
+    running = running or _as_then(diagnosis.measured_on, "--engine", yes)
+    judging = judging or _as_then(diagnosis.judge, "--judge", yes)
+    if fresh:
+        _agree([running, judging], budget, yes)
+    unasked = not (fresh or yes or budget) and bool(_paid([running, judging]))
+    with progress_bar(quiet=json_) as progress, _told_what_it_takes([running, judging], unasked):
+        replay = run(
+            found,
+            diagnosis,
+            judge=judging,
+            engine=running,
+            fresh=fresh,
+            budget=Budget(calls=0) if unasked else caps,
+            db=db,
+            progress=progress,
+        )
     if json_:
         show_json(replay.to_dict())
     else:
         show(render_replay(replay))
     if not replay.holds:
         raise typer.Exit(1)
+
+
+def _last_diagnosis(trace: Any, db: Any) -> Any:
+    """The last stored diagnosis of a trace that can be read, if it has a proof."""
+    from attr_core.store import Store
+
+    with Store(db) as store:
+        known = store.diagnoses(trace.id, skip_damaged=True)
+    if not known:
+        raise InputError(f"trace {trace.id} has no diagnosis yet; run attrkit diagnose {trace.id}")
+    if known[-1].proof is None:
+        label = known[-1].label
+        raise InputError(f"the diagnosis {label!r} rests on the judge alone; there is nothing to run again")
+    return known[-1]
+
+
+def _as_then(spec: str | None, option: str, yes: bool) -> Any:
+    """What a diagnosis was made with, as far as its name tells."""
+    if spec is None or spec.startswith("likelihood"):
+        return spec
+    try:
+        return loaded_engine(spec, yes)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"the diagnosis was made with {spec!r}, which no name loads; name one with {option}, or prove it in Python"
+        ) from error
+
+
+@contextmanager
+def _told_what_it_takes(engines: list[Any], unasked: bool) -> Iterator[None]:
+    """What is in the cache costs nothing and is not asked for; where more is needed, nothing is sent unasked."""
+    try:
+        yield
+    except BudgetExceededError as error:
+        if not unasked:
+            raise
+        names = " and ".join(dict.fromkeys(one.spec for one in _paid(engines)))
+        raise ConfigurationError(
+            f"not all of the proof is in the cache, and {names} may cost money. Add --yes to go on, --budget usd=… to cap it"
+        ) from error
 
 
 def _show_plan(
@@ -162,9 +236,7 @@ def _agree(engines: list[Any], budget: str, yes: bool) -> None:
     """Ask before anything is paid; where nobody can answer that is an error, and nothing is sent."""
     import sys
 
-    from attr_core.capabilities import is_free
-
-    paid = [one for one in engines if one is not None and not isinstance(one, str) and not is_free(one)]
+    paid = _paid(engines)
     if yes or not paid:
         return
     names = " and ".join(dict.fromkeys(one.spec for one in paid))
@@ -172,3 +244,9 @@ def _agree(engines: list[Any], budget: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise ConfigurationError(f"{names} may cost money, {capped}. Add --yes to go on, --budget usd=… to cap it")
     typer.confirm(f"{names} may cost money, {capped}. Go on?", abort=True, err=True)
+
+
+def _paid(engines: list[Any]) -> list[Any]:
+    from attr_core.capabilities import is_free
+
+    return [one for one in engines if one is not None and not isinstance(one, str) and not is_free(one)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +19,7 @@ Examples:
 
   attrkit import runs.json --format langsmith --dry-run
 
-  attrkit import observations.json && attrkit diagnose last --expected "It opened in 1911."
+  attrkit import observations.json --json
 """
 
 
@@ -36,7 +38,7 @@ def import_(
 ) -> None:
     """Store traces that other tools exported, and say what their records lack; exits with 1 where some cannot be read.
 
-    Importing again writes the same traces again.
+    Importing again writes the same traces again; an expected answer that was given since is kept.
     """
     from attr_core.importing import read_traces
 
@@ -46,13 +48,22 @@ def import_(
 
         with Store(db) as store:
             for one in imported.found:
-                store.save(one.trace)
+                store.save(_with_what_was_added(one.trace, store))
     if json_:
         show_json(_plain(imported))
     else:
         _show(imported, dry_run=dry_run)
     if imported.failed:
         raise typer.Exit(1)
+
+
+def _with_what_was_added(trace: Any, store: Any) -> Any:
+    from attr_core.errors import StoreError
+
+    with suppress(StoreError):  # none of that id yet, or a damaged one, which is written over
+        known = store.get(trace.id)
+        return replace(trace, reference=known.reference, expected_chunks=known.expected_chunks)
+    return trace
 
 
 def _show(imported: Any, *, dry_run: bool) -> None:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attr_core.diagnosis.facts import UNTRUSTED, Facts, Need
+from attr_core.diagnosis.facts import REMEMBERED, UNTRUSTED, Facts, Need, Trials
 from attr_core.diagnosis.reruns import Reruns
 from attr_core.diagnosis.search import orders_of, prove, smallest_repair
 from attr_core.diagnosis.thresholds import Thresholds
-from attr_core.errors import AttrkitError, EngineError
+from attr_core.errors import AttrkitError
 from attr_core.interventions import Intervention
 from attr_core.metering import MeteredEngine
 from attr_core.protocols import Judge, Sampling
 from attr_core.results import Cost, SupportVerdict
 from attr_core.similar import near_duplicates
 from attr_core.support.conflicts import conflicts
-from attr_core.support.matrix import Judged, as_segment, judge_answer
+from attr_core.support.matrix import Judged, as_segment, judge_answer, verdicts_of
 from attr_core.support.outcome import Outcome, Standard, is_refusal, outcome_of
 from attr_core.types import Claim, Document, Generation, Segment, SegmentKind, ToolCall
 
@@ -37,6 +37,7 @@ class Case:
 
     ``sources`` are the segments of the prompt that are neither the question nor the instruction; ``lost`` are documents
     that were retrieved and do not stand in the prompt. ``suspects`` are columns of ``sources``, most suspicious first.
+    ``granularity`` is how finely the context was cut, where that was asked for.
     """
 
     generation: Generation
@@ -50,6 +51,7 @@ class Case:
     tool_errors: tuple[ToolCall, ...] = ()
     suspects: tuple[int, ...] = ()
     is_answered_by_other: bool = False
+    granularity: str | None = None
 
 
 def examine(
@@ -77,9 +79,9 @@ def examine(
     blank = replace(blank, tool_errors=case.tool_errors, is_answered_by_other=case.is_answered_by_other)
     try:
         facts = _judged(case, judge, blank)
-    except EngineError as error:
+    except AttrkitError as error:
         return replace(blank, trouble=(f"the judge failed: {error}",))
-    if engine is None or not _is_to_be_run_again(facts):
+    if engine is None or facts.trouble or not _is_to_be_run_again(facts):
         return facts
     assert facts.judged is not None  # noqa: S101 - mypy
     reruns = Reruns(
@@ -114,20 +116,66 @@ def _judged(case: Case, judge: Judge, blank: Facts) -> Facts:
     at_issue = _at_issue(judged)
     states_issue = _columns(judged.support.verdicts[list(at_issue)], _ENTAILS) if at_issue else set()
     wrong = (_columns(judged.sources.verdicts, _CONTRADICTS) | states_issue) - right
-    need, dropped, extra = _need(case, judged, judge)
+    instructed, need, extra = _Instructed(), Need.UNKNOWN, Cost()
+    dropped: tuple[Document, ...] = ()
+    trouble: tuple[str, ...] = ()
+    try:
+        instructed = _instructed(case, judged, judge, at_issue)
+        need, dropped, extra = _need(case, judged, judge, instructed)
+    except AttrkitError as error:
+        trouble = (f"the judge failed: {error}",)
+    if not judged.wanted:
+        at_issue = tuple(row for row in at_issue if row not in instructed.claims)
     return replace(
         blank,
         judged=judged,
-        outcome=_outcome(judged, at_issue),
+        outcome=_outcome(judged, at_issue, instructed.claims),
         need=need,
         dropped=dropped,
         at_issue=at_issue,
+        said_by_instruction=bool(instructed.claims & set(at_issue)),
+        current=_current(case),
         right=tuple(sorted(right)),
         wrong=tuple(sorted(wrong)),
         units=_units(case.sources, judged, right, wrong),
         conflicts=found.pairs,
         notes=(*blank.notes, *judged.support.notes, *found.notes),
-        cost=cost + extra,
+        trouble=trouble,
+        cost=cost + instructed.cost + extra,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Instructed:
+    """What the instruction states: claims of the answer and of the expected one, by row."""
+
+    claims: frozenset[int] = frozenset()
+    wanted: frozenset[int] = frozenset()
+    cost: Cost = field(default_factory=Cost)
+
+
+def _instructed(case: Case, judged: Judged, judge: Judge, at_issue: tuple[int, ...]) -> _Instructed:
+    """Only of what no source states: an instruction is no source, but what it holds needs no retrieval."""
+    texts = [one for one in case.generation.segments if not is_source(one) and not one.fixed and one.text.strip()]
+    stated = (judged.sources.verdicts == _ENTAILS).any(axis=1)
+    missing = [row for row in range(len(judged.wanted)) if not stated[row]]
+    asked = [*(judged.claims[row] for row in at_issue), *(judged.wanted[row] for row in missing)]
+    if not texts or not asked:
+        return _Instructed()
+    found = verdicts_of(judge, asked, texts, question=judged.question)
+    states = (found.verdicts == _ENTAILS).any(axis=1).tolist()
+    rows = [row for row, is_stated in zip([*at_issue, *missing], states, strict=True) if is_stated]
+    n = sum(states[: len(at_issue)])
+    return _Instructed(frozenset(rows[:n]), frozenset(rows[n:]), found.cost)
+
+
+def _current(case: Case) -> frozenset[int]:
+    """Columns that stand in the turn with the question and are no document: a context that was pasted into it."""
+    asking = {place.message for one in case.generation.segments if one.fixed for place in one.locations}
+    return frozenset(
+        column
+        for column, one in enumerate(case.sources)
+        if one.kind is SegmentKind.USER_TURN and asking.issuperset(place.message for place in one.locations)
     )
 
 
@@ -149,7 +197,7 @@ def _at_issue(judged: Judged) -> tuple[int, ...]:
     return tuple(row for row, is_bad in enumerate(bad.tolist()) if is_bad)
 
 
-def _outcome(judged: Judged, at_issue: tuple[int, ...]) -> Outcome:
+def _outcome(judged: Judged, at_issue: tuple[int, ...], instructed: frozenset[int]) -> Outcome:
     if is_refusal(judged.answer):
         return Outcome.REFUSED
     if judged.wanted:
@@ -158,18 +206,20 @@ def _outcome(judged: Judged, at_issue: tuple[int, ...]) -> Outcome:
         return Outcome.WRONG if found is Outcome.RIGHT and contradicted else found
     if at_issue:
         return Outcome.WRONG
-    unclear = not (judged.support.verdicts == _ENTAILS).any(axis=1).all()
-    return Outcome.UNDETERMINED if unclear or not judged.claims else Outcome.RIGHT
+    stated = (judged.support.verdicts == _ENTAILS).any(axis=1)
+    stated[list(instructed)] = True
+    return Outcome.RIGHT if stated.all() and judged.claims else Outcome.UNDETERMINED
 
 
-def _need(case: Case, judged: Judged, judge: Judge) -> tuple[Need, tuple[Document, ...], Cost]:
+def _need(case: Case, judged: Judged, judge: Judge, instructed: _Instructed) -> tuple[Need, tuple[Document, ...], Cost]:
     """Whether what is expected stands in the prompt, was retrieved and left out, or neither."""
     verdicts = judged.sources.verdicts
     if not judged.wanted:
-        helps = (judged.relevant == _ENTAILS).any()
+        helps = (judged.relevant == _ENTAILS).any() or instructed.claims
         unknown = (judged.relevant == SupportVerdict.UNDETERMINED.value).any()
         return (Need.THERE if helps else Need.UNKNOWN if unknown else Need.MISSING), (), Cost()
     stated = (verdicts == _ENTAILS).any(axis=1)
+    stated[list(instructed.wanted)] = True
     unclear = (verdicts == SupportVerdict.UNDETERMINED.value).any(axis=1) & ~stated
     if stated.all():
         return Need.THERE, (), Cost()
@@ -177,7 +227,7 @@ def _need(case: Case, judged: Judged, judge: Judge) -> tuple[Need, tuple[Documen
     if case.lost:
         missing = [claim for claim, is_there in zip(judged.wanted, stated.tolist(), strict=True) if not is_there]
         columns = [as_segment(one.id, one.text) for one in case.lost]
-        found = judge.judge(missing, columns, question=judged.question)
+        found = verdicts_of(judge, missing, columns, question=judged.question)
         cost = found.cost
         dropped += [case.lost[column] for column in sorted(_columns(found.verdicts, _ENTAILS))]
     if dropped:
@@ -196,15 +246,23 @@ def _units(sources: Sequence[Segment], judged: Judged, right: set[int], wrong: s
 
     for group in near_duplicates([source.text for source in sources]):
         for side in (right, wrong, set(unit) - right - wrong):
-            if len(members := [column for column in group if column in side]) > 1 and _agree(members, judged):
-                join(members)
+            for members in _apart([column for column in group if column in side], sources):
+                if len(members) > 1 and _agree(members, judged):
+                    join(members)
     for row in judged.support.verdicts:
-        if len(members := [column for column in sorted(wrong) if row[column] == _ENTAILS]) > 1:
-            join(members)
+        for members in _apart([column for column in sorted(wrong) if row[column] == _ENTAILS], sources):
+            if len(members) > 1:
+                join(members)
     groups: dict[int, list[int]] = {}
     for column, first in unit.items():
         groups.setdefault(first, []).append(column)
     return tuple(tuple(members) for members in groups.values())
+
+
+def _apart(columns: Sequence[int], sources: Sequence[Segment]) -> tuple[list[int], list[int]]:
+    """What is remembered apart from what is not: which of the two it was is what a label says."""
+    remembered = [column for column in columns if sources[column].kind in REMEMBERED]
+    return remembered, [column for column in columns if column not in remembered]
 
 
 def _agree(columns: Sequence[int], judged: Judged) -> bool:
@@ -232,6 +290,9 @@ def _run_again(case: Case, facts: Facts, reruns: Reruns, thresholds: Thresholds)
     facts = replace(facts, is_reproducible=reruns.is_reproducible)
     asis = Intervention()
     [unchanged] = reruns.run([asis], times=thresholds.n_unchanged)
+    if not unchanged.stays:
+        unchanged = reruns.hold_against(unchanged)
+        facts = replace(facts, notes=(*facts.notes, *_other_answer(unchanged)))
     facts = replace(facts, unchanged=unchanged)
     if unchanged.repairs or (facts.outcome is Outcome.RIGHT and unchanged.n_repaired):
         return facts
@@ -261,6 +322,14 @@ def _run_again(case: Case, facts: Facts, reruns: Reruns, thresholds: Thresholds)
     return replace(facts, unchanged=reruns.run([asis])[0])
 
 
+def _other_answer(unchanged: Trials) -> tuple[str, ...]:
+    if not unchanged.stays or unchanged.repairs:
+        return ()
+    now = next(text for text, is_same in zip(unchanged.texts, unchanged.same, strict=True) if is_same)
+    told = " ".join(now.split())[:200]
+    return (f"run again, the unchanged prompt gets another answer than the recorded one, also wrong: {told!r}",)
+
+
 def _reordered(facts: Facts, reruns: Reruns, thresholds: Thresholds) -> Facts:
     """Whether another order of the same segments repairs."""
     orders = [one for one in orders_of(facts.sources, facts.right) if reruns.can_run(one)]
@@ -280,8 +349,7 @@ def _look_again(
     times = thresholds.n_confirm
     found = dict(zip(named, reruns.run(list(named.values()), times=times), strict=True))
     by_chance = [one for one in (*reruns.run(singles), *found.values()) if one.n_repaired]
-    if by_chance or facts.unproved:
-        reruns.run([Intervention()], times=4 * thresholds.n_unchanged)
+    reruns.run([Intervention()], times=4 * thresholds.n_unchanged)
     unproved = {one.intervention: one for one in (*facts.unproved, *by_chance)}
     return replace(facts, unproved=tuple(unproved.values()), **found)  # type: ignore[arg-type]
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import numpy as np
 from scipy import stats
 
 from attr_core.interventions import Intervention
-from attr_core.results import Cost
+from attr_core.results import Cost, SupportVerdict
 from attr_core.support.conflicts import Conflict
 from attr_core.support.matrix import Judged
 from attr_core.support.outcome import Outcome
@@ -76,13 +77,15 @@ class Trials:
 class Facts:
     """All that is known of one answer; columns count in ``sources``, the segments that are not the instruction.
 
-    ``unit_of`` names groups of columns that say the same and are taken together. ``right`` are columns that state a
+    ``units`` are groups of columns that say the same and are taken together. ``right`` are columns that state a
     part of what is expected, ``wrong`` those that contradict it or state a claim at issue, ``at_issue`` the claims (by
-    index) that are wrong or that nothing supports. ``unchanged`` are the runs of the prompt as it was, ``nothing``
-    without any source, ``only_right`` with the right columns alone, ``without_right`` without those, ``reordered`` in
-    the order that repaired, if one did. ``repair`` is the smallest removal that was found to repair, ``of_units`` how
-    many units it takes; ``answers_else`` tells whether the recorded answer comes to another question too, under
-    ``other_question``. What was not run is ``None``. ``trouble`` says why nothing, or not all, could be measured.
+    index) that are wrong or that nothing supports; ``said_by_instruction`` tells that the instruction states one.
+    ``current`` are columns of the turn that asks, such as a context that was pasted into it. ``unchanged`` are the runs
+    of the prompt as it was, ``nothing`` without any source, ``only_right`` with the right columns alone,
+    ``without_right`` without those, ``reordered`` in the order that repaired, if one did. ``repair`` is the smallest
+    removal that was found to repair, ``of_units`` how many units it takes, ``other_question`` are the runs with another
+    question in place of the user's. What was not run is ``None``. ``trouble`` says why nothing, or not all, could be
+    measured.
     """
 
     judged: Judged | None
@@ -91,6 +94,8 @@ class Facts:
     need: Need = Need.UNKNOWN
     dropped: tuple[Document, ...] = ()
     at_issue: tuple[int, ...] = ()
+    said_by_instruction: bool = False
+    current: frozenset[int] = frozenset()
     right: tuple[int, ...] = ()
     wrong: tuple[int, ...] = ()
     units: tuple[tuple[int, ...], ...] = ()
@@ -125,9 +130,25 @@ class Facts:
         """Columns of the smallest removal that repairs."""
         return () if self.repair is None else self.repair.intervention.removed
 
+    @property
+    def against(self) -> tuple[int, ...]:
+        """Columns that contradict a claim at issue."""
+        if self.judged is None or not self.at_issue:
+            return ()
+        verdicts = self.judged.support.verdicts[list(self.at_issue)]
+        return tuple(np.flatnonzero((verdicts == SupportVerdict.CONTRADICTS.value).any(axis=0)).tolist())
+
     def kinds(self, columns: Sequence[int]) -> set[SegmentKind]:
         """Kinds of those columns."""
         return {self.sources[column].kind for column in columns}
+
+    def are_given(self, columns: Sequence[int]) -> bool:
+        """Whether all of them came with the question: retrieved, from a tool, or pasted into the turn that asks."""
+        return all(column in self.current or self.sources[column].kind in UNTRUSTED - REMEMBERED for column in columns)
+
+    def are_remembered(self, columns: Sequence[int]) -> bool:
+        """Whether all of them are memory or earlier turns."""
+        return all(column not in self.current and self.sources[column].kind in REMEMBERED for column in columns)
 
 
 def repair_p_value(changed: Trials, unchanged: Trials) -> float:

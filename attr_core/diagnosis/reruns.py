@@ -9,17 +9,20 @@ from typing import Any
 from attr_core._text.language import guess_language
 from attr_core.diagnosis.facts import Trials
 from attr_core.diagnosis.thresholds import Thresholds
-from attr_core.errors import SegmentationError
+from attr_core.engines.batches import failure
+from attr_core.errors import AttrkitError, SegmentationError
 from attr_core.interventions import Intervention, prompt_under
 from attr_core.metering import MeteredEngine
 from attr_core.metrics import token_overlap
 from attr_core.protocols import Judge, Reproduces, Sampling
 from attr_core.results import Cost
 from attr_core.support._sentences import said
-from attr_core.support.outcome import Standard, outcomes
+from attr_core.support.outcome import Outcome, Standard, outcomes
 from attr_core.types import Generation, Segment
 
 __all__ = ["Reruns"]
+
+_WRONG = frozenset({Outcome.WRONG, Outcome.INCOMPLETE})
 
 
 class Reruns:
@@ -58,6 +61,7 @@ class Reruns:
         self._standard = standard
         self._sampling = sampling
         self._alike = thresholds.alike
+        self._said = [generation.written]
         self._known: dict[Intervention, Trials] = {}
         self._outcomes: dict[str, Any] = {}
         self.judge_cost = Cost()
@@ -94,6 +98,21 @@ class Reruns:
             )
         return [self._known[one] for one in interventions]
 
+    def hold_against(self, unchanged: Trials) -> Trials:
+        """Take what the unchanged prompt gets now as said too, where more than half of its runs agree on it.
+
+        A model that stands in words its wrong answer in another way, or gives another wrong one: what a change does
+        shows against that one only. Returns the same runs, compared anew; runs nothing.
+        """
+        for text in (one for one in dict.fromkeys(unchanged.texts) if self._outcomes[one] in _WRONG):
+            if sum(self._is_alike(one, text) for one in unchanged.texts) > len(unchanged.texts) / 2:
+                self._said.append(text)
+                break
+        self._known = {
+            one: replace(trials, same=tuple(map(self._is_same, trials.texts))) for one, trials in self._known.items()
+        }
+        return self._known[unchanged.intervention]
+
     def can_run(self, intervention: Intervention) -> bool:
         """Whether the prompt can be changed in that way; runs nothing."""
         try:
@@ -108,7 +127,13 @@ class Reruns:
     def _generate(self, interventions: Sequence[Intervention], run: int) -> list[str]:
         prompts = [prompt_under(self._generation, self._sources, one) for one in interventions]
         seed = self._sampling.seed + (run if self._sampling.temperature > 0 else 0)
-        found = self._engine.generate(prompts, replace(self._sampling, seed=seed), repeat=run)
+        try:
+            found = self._engine.generate(prompts, replace(self._sampling, seed=seed), repeat=run)
+        except AttrkitError:
+            raise
+        except Exception as error:
+            spec = self._engine.spec
+            raise failure(error, f"{spec} failed", remedy="correct that engine, or name another one") from error
         self.n_runs += len(found)
         return [completion.text for completion in found]
 
@@ -119,8 +144,11 @@ class Reruns:
         self.judge_cost += cost
 
     def _is_same(self, text: str) -> bool:
+        return any(self._is_alike(text, said) for said in self._said)
+
+    def _is_alike(self, text: str, other: str) -> bool:
         """In the same words, or in nearly the same ones with the same names and numbers."""
-        now, then = (" ".join(one.split()) for one in (text, self._generation.written))
+        now, then = (" ".join(one.split()) for one in (text, other))
         if now == then:
             return True
         language = guess_language(then)

@@ -38,7 +38,8 @@ def prove(facts: Facts, repaired: Sequence[Trials], reruns: Reruns, thresholds: 
     """The first of those that repaired which is told apart from the unchanged prompt; the others are unproved.
 
     On an engine that reproduces itself one run is proof. Else each is run anew, and Fisher's test, by Bonferroni over
-    how many are confirmed, decides; what it did before does not count, since it was chosen for that.
+    how many are confirmed, and were before in vain, decides; what it did before does not count, since it was chosen
+    for that.
     """
     if reruns.is_reproducible:
         return replace(facts, repair=repaired[0]) if repaired else facts
@@ -50,9 +51,10 @@ def prove(facts: Facts, repaired: Sequence[Trials], reruns: Reruns, thresholds: 
         fresh = Trials(one.intervention, again.texts[before:], again.outcomes[before:], again.same[before:])
         [unchanged] = reruns.run([Intervention()], times=thresholds.n_unchanged + thresholds.n_confirm)
         confirmed.append((repair_p_value(fresh, unchanged), number, fresh))
+    n_tests = len(chosen) + len(facts.unproved)
     best = min(confirmed, default=None)
-    if best is not None and best[0] * len(chosen) <= thresholds.alpha:
-        return replace(facts, repair=best[2], p_value=min(1.0, best[0] * len(chosen)))
+    if best is not None and best[0] * n_tests <= thresholds.alpha:
+        return replace(facts, repair=best[2], p_value=min(1.0, best[0] * n_tests))
     return replace(facts, unproved=(*facts.unproved, *(one for _, _, one in confirmed)))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from attr_core.diagnosis.facts import REMEMBERED, UNTRUSTED, Facts, Need, Trials
+from attr_core.diagnosis.facts import UNTRUSTED, Facts, Need, Trials
 from attr_core.support.outcome import Outcome
 
 __all__ = ["Finding", "Label", "findings"]
@@ -49,7 +49,7 @@ class Finding:
 def findings(facts: Facts) -> tuple[Finding, ...]:
     """Every label that applies, in order; never none: what no rule covers is ``inconclusive``."""
     found = tuple(finding for rule in _RULES if (finding := rule(facts)) is not None)
-    return found or (Finding(Label.INCONCLUSIVE, evidence=("no rule covers what was found",)),)
+    return found or (Finding(Label.INCONCLUSIVE, evidence=tuple(_uncovered(facts))),)
 
 
 def _inconclusive(facts: Facts) -> Finding | None:
@@ -74,6 +74,8 @@ def _unsure(facts: Facts) -> Iterator[str]:
         yield "the judge did not say what answers to the unchanged prompt amount to"
     elif facts.unproved and facts.repair is None and not unchanged.n_repaired:
         yield "some changes repaired the answer in some runs, but not more often than chance would explain"
+    elif _is_unrepaired(facts) and not unchanged.stays and not unchanged.n_repaired:
+        yield "the unchanged prompt, run again, gets neither the recorded answer nor one other wrong one each time"
 
 
 def _flaky(facts: Facts) -> Finding | None:
@@ -145,9 +147,10 @@ def _context_conflict(facts: Facts) -> Finding | None:
     told = f"{len(pairs)} pairs of segments contradict each other"
     if not facts.has_expected:
         return Finding(Label.CONTEXT_CONFLICT, columns, facts.repair, (told, "which side is right is not known"))
-    if any(one is None or one.stays for one in sides) or not sides[1] or not sides[1].repairs:
+    if any(one is None or one.stays for one in sides) or not sides[1] or not sides[1].repairs or not _is_steady(facts):
         return None
-    if not set(facts.culprits) <= set(facts.wrong) or facts.kinds(columns) - UNTRUSTED:
+    trusted = facts.kinds([column for column in columns if column not in facts.current]) - UNTRUSTED
+    if not set(facts.culprits) <= set(facts.wrong) or trusted:
         return None
     return Finding(
         Label.CONTEXT_CONFLICT,
@@ -159,7 +162,7 @@ def _context_conflict(facts: Facts) -> Finding | None:
 
 def _chunk_dominance(facts: Facts) -> Finding | None:
     """One unit, retrieved or from a tool, without which the answer is right."""
-    if not _is_single(facts) or not facts.kinds(facts.culprits) <= UNTRUSTED - REMEMBERED or _is_injected(facts):
+    if not _is_single(facts) or not facts.are_given(facts.culprits) or _is_injected(facts):
         return None
     return Finding(Label.CHUNK_DOMINANCE, facts.culprits, facts.repair, _without(facts))
 
@@ -174,17 +177,19 @@ def _distraction(facts: Facts) -> Finding | None:
 
 
 def _memory_override(facts: Facts) -> Finding | None:
-    if facts.repair is None or not facts.culprits or not facts.kinds(facts.culprits) <= REMEMBERED:
+    if facts.repair is None or not facts.culprits or not facts.are_remembered(facts.culprits):
         return None
     return Finding(Label.MEMORY_OVERRIDE, facts.culprits, facts.repair, _without(facts))
 
 
 def _parametric_answer(facts: Facts) -> Finding | None:
     """Right context is there, nothing repairs, and the model says the same without any context."""
-    if not _is_unrepaired(facts) or facts.nothing is None or not facts.nothing.stays:
+    if not (_is_unrepaired(facts) or _is_unsupported(facts)) or facts.nothing is None or not facts.nothing.stays:
         return None
-    told = "without any context the answer is the same"
-    return Finding(Label.PARAMETRIC_ANSWER, facts.right, facts.nothing, (told,))
+    told = ["without any context the answer is the same"]
+    told += ["the instruction states what the answer says"] if facts.said_by_instruction else []
+    told += [] if facts.has_expected else ["which is right is not known: no answer is expected"]
+    return Finding(Label.PARAMETRIC_ANSWER, facts.right or facts.against, facts.nothing, tuple(told))
 
 
 def _generation_ignore(facts: Facts) -> Finding | None:
@@ -199,7 +204,9 @@ def _generation_ignore(facts: Facts) -> Finding | None:
 
 def _misreading(facts: Facts) -> Finding | None:
     """Right context matters, and the answer is wrong with it alone."""
-    if not _is_unrepaired(facts) or facts.without_right is None or facts.without_right.stays:
+    if not _is_unrepaired(facts) or not _is_steady(facts):
+        return None
+    if facts.without_right is None or facts.without_right.stays:
         return None
     if facts.outcome is not Outcome.WRONG or (facts.only_right is not None and facts.only_right.repairs):
         return None
@@ -256,6 +263,32 @@ def _is_unrepaired(facts: Facts) -> bool:
     if facts.repair is not None or facts.reordered is not None or facts.need is not Need.THERE:
         return False
     return facts.outcome is Outcome.WRONG and facts.has_expected
+
+
+def _is_unsupported(facts: Facts) -> bool:
+    """No answer is expected, the context helps to answer, and what it does not state stays whatever is removed."""
+    if facts.has_expected or facts.repair is not None or facts.reordered is not None:
+        return False
+    return facts.outcome is Outcome.WRONG and facts.need is Need.THERE
+
+
+def _is_steady(facts: Facts) -> bool:
+    """Whether the unchanged prompt gets one answer, so that another one is a change's doing."""
+    return facts.unchanged is None or facts.unchanged.stays
+
+
+def _uncovered(facts: Facts) -> Iterator[str]:
+    """What is known where no label applies."""
+    yield "no label covers what was found"
+    if facts.judged is not None and facts.at_issue:
+        told = "are wrong" if facts.has_expected else "no segment states, or one contradicts"
+        yield f"{len(facts.at_issue)} of {len(facts.judged.claims)} claims {told}"
+    if facts.unchanged is not None and not facts.sources:
+        yield "the prompt holds no source that could be removed"
+    elif facts.unchanged is not None and facts.repair is None:
+        yield "no change that was tried repairs the answer"
+    if facts.nothing is not None:
+        yield f"without any context the answer is {'the same' if facts.nothing.stays else 'another one'}"
 
 
 def _without(facts: Facts) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from attr_core.diagnosis.facts import Facts
 from attr_core.diagnosis.table import Finding, Label
@@ -42,7 +42,8 @@ FIXES: Mapping[Label, tuple[str, ...]] = {
 
 def headline(finding: Finding, facts: Facts) -> str:
     """One sentence on what happened."""
-    who = named([facts.sources[column] for column in finding.columns])
+    pasted = {facts.sources[column].id for column in facts.current}
+    who = named([facts.sources[column] for column in finding.columns], pasted)
     right = "the answer is right" if facts.has_expected else "the answer no longer says so"
     is_one = len(finding.columns) == 1
     without = f"without {'it' if is_one else 'them'} {right}"
@@ -63,7 +64,7 @@ def headline(finding: Finding, facts: Facts) -> str:
         Label.CHUNK_DOMINANCE: f"{who} {verb}misled the model: {without}",
         Label.DISTRACTION: f"{who} have nothing to do with the question and distracted the model: {without}",
         Label.MEMORY_OVERRIDE: f"{who} overrode what was retrieved: {without}",
-        Label.PARAMETRIC_ANSWER: f"the model held on to its own belief although {who or 'the context'} says otherwise",
+        Label.PARAMETRIC_ANSWER: _own_words(facts, who),
         Label.GENERATION_IGNORE: f"the model ignored {who or 'the context'}, which holds the right answer",
         Label.MISREADING: f"the model misread {who or 'the context'}, which holds the right answer",
         Label.POSITION: f"the right answer stands in {who or 'the context'}, but in a place that the model overlooks",
@@ -74,9 +75,20 @@ def headline(finding: Finding, facts: Facts) -> str:
     return told[finding.label]
 
 
-def named(segments: Sequence[Segment]) -> str:
-    """The first few segments as a user knows them: what they are, their document or id, and its source."""
-    texts = [_name(segment) for segment in segments[:MAX_NAMED]]
+def _own_words(facts: Facts, who: str) -> str:
+    if facts.said_by_instruction:
+        return f"the model said what its instruction says, although {who or 'the context'} says otherwise"
+    if facts.has_expected or who:
+        return f"the model held on to its own belief although {who or 'the context'} says otherwise"
+    return "the model said what no segment states, and says it without any context too"
+
+
+def named(segments: Sequence[Segment], pasted: Collection[str] = ()) -> str:
+    """The first few segments as a user knows them: what they are, their document or id, and its source.
+
+    ``pasted`` are ids of those that stand in the turn with the question and are no known document.
+    """
+    texts = [f"part {one.id} of the prompt" if one.id in pasted else _name(one) for one in segments[:MAX_NAMED]]
     more = len(segments) - len(texts)
     return (
         ", ".join(texts[:-1])

@@ -92,6 +92,8 @@ def answer_row(app: Callable[[str], Any] | None, row: Row) -> Trace:
     if app is None:
         if row.answer is None:
             raise InputError("the row has no answer, and no application is named that gives one")
+        if row.trace is not None:
+            return to_trace(row.trace, row)
         found: Any = row.answer if row.contexts is None else (row.answer, row.contexts)
     else:
         found = app(row.query)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from attr_core._text.language import guess_language, is_common
 from attr_core._text.words import words
-from attr_core.evaluation.segments import GOOD
 
 if TYPE_CHECKING:
     from attr_core.evaluation.results import RowResult
@@ -48,7 +47,8 @@ class Blame:
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Rows of one label that share a term of the question (``by="term"``) or a source of the context.
+    """Rows of one label that share something: ``by`` is ``term`` (a word of the question), ``source`` (in the context)
+    or ``culprit`` (a source that hurt).
 
     ``n`` of the ``of`` rows with that label have it, and ``elsewhere`` of the ``of_others`` rows without. What is as
     common among the others explains nothing.
@@ -107,21 +107,23 @@ def _blame(source: str, answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> B
 def grouped(rows: Sequence[RowResult], label: str | None) -> tuple[FailureGroup, ...]:
     """What at least two rows of the label share, what sets them most apart from the others first.
 
-    Without a label, all rows with which something is wrong. Terms are words of the question that are no function
-    words; sources are those that hurt and, where none did, those in the context.
+    Without a label, all rows whose answer is not right. Terms are words of the question that are no function
+    words.
     """
     known = [row for row in rows if row.label is not None]
     if label is None:
-        chosen = [row for row in known if row.label not in GOOD]
+        chosen = [row for row in known if row.is_right is False]
     else:
         chosen = [row for row in known if row.label == label]
-    others = [row for row in known if row not in chosen]
-    found = [*_groups("source", chosen, others, _sources, label), *_groups("term", chosen, others, _terms, label)]
+    ids = {row.id for row in chosen}
+    others = [row for row in known if row.id not in ids]
+    kinds = {"culprit": _culprits, "source": _sources, "term": _terms}
+    found = [one for by, values in kinds.items() for one in _groups(by, chosen, others, values, label)]
     found.sort(key=lambda one: (-one.excess, -one.n, one.by, one.value))
     n_terms, kept = 0, []
     for one in found:
         n_terms += one.by == "term"
-        if one.excess > 0 and (one.by == "source" or n_terms <= _MOST_TERMS):
+        if one.excess > 0 and (one.by != "term" or n_terms <= _MOST_TERMS):
             kept.append(one)
     return tuple(kept)
 
@@ -144,9 +146,12 @@ def _index(rows: Iterable[RowResult], values: Any) -> dict[str, list[str]]:
     return found
 
 
+def _culprits(row: RowResult) -> list[str]:
+    return [use["group"] for use in row.segments if use["hurt"]]
+
+
 def _sources(row: RowResult) -> list[str]:
-    hurt = [use["group"] for use in row.segments if use["hurt"]]
-    return hurt or [use["group"] for use in row.segments]
+    return [use["group"] for use in row.segments]
 
 
 def _terms(row: RowResult) -> list[str]:

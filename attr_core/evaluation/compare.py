@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
 
 from attr_core.errors import DatasetError
-from attr_core.evaluation.segments import GOOD
 
 if TYPE_CHECKING:
     from attr_core.evaluation.results import EvaluationRun, RowResult
@@ -52,7 +51,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class LabelChange:
-    """How many rows have a label in the first run only, and in the second only.
+    """How many of ``n`` pairs of rows have a label in the first run only, and in the second only.
 
     ``p_value`` is McNemar's, exact and two-sided: that both runs have it equally often.
     """
@@ -63,6 +62,7 @@ class LabelChange:
     only_first: int
     only_second: int
     p_value: float
+    n: int
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; NaN becomes ``None``."""
@@ -73,15 +73,15 @@ class LabelChange:
 class Comparison:
     """Two runs over the ``n`` rows that both have.
 
-    ``good`` is of answers with which nothing is wrong; ``labels`` of each label, their p-values adjusted after Holm.
-    ``unpaired`` are ids of rows that only one run has a diagnosis of.
+    ``right`` is of answers that are right, over the pairs where that is known in both; ``labels`` of each label, their
+    p-values adjusted after Holm. ``unpaired`` are ids of rows that only one run has a diagnosis of.
     """
 
     first: str
     second: str
     n: int
     metrics: tuple[Difference, ...]
-    good: LabelChange
+    right: LabelChange
     labels: tuple[LabelChange, ...]
     unpaired: tuple[str, ...] = ()
 
@@ -93,7 +93,7 @@ class Comparison:
             "second": self.second,
             "n": self.n,
             "metrics": [one.to_dict() for one in self.metrics],
-            "good": self.good.to_dict(),
+            "right": self.right.to_dict(),
             "labels": [one.to_dict() for one in self.labels],
             "unpaired": list(self.unpaired),
         }
@@ -118,13 +118,14 @@ def compare(first: EvaluationRun, second: EvaluationRun, *, seed: int = 0) -> Co
         )
     names = list(dict.fromkeys(name for pair in pairs for row in pair for name in row.scores))
     known = sorted({row.label for pair in pairs for row in pair if row.label})
-    changes = [_change(label, pairs, {label}) for label in known]
+    changes = [_change(label, [(one.label == label, other.label == label) for one, other in pairs]) for label in known]
+    right = [(one.is_right, other.is_right) for one, other in pairs]
     return Comparison(
         first=first.name,
         second=second.name,
         n=len(pairs),
         metrics=tuple(_difference(name, pairs, seed) for name in names),
-        good=_change("nothing is wrong", pairs, GOOD),
+        right=_change("right", [(bool(a), bool(b)) for a, b in right if a is not None and b is not None]),
         labels=_adjusted(changes),
         unpaired=tuple(sorted(rows[0].keys() ^ rows[1].keys())),
     )
@@ -160,13 +161,13 @@ def _interval(apart: np.ndarray[Any, Any], seed: int) -> tuple[float, float, str
     return float(found.confidence_interval.low), float(found.confidence_interval.high), ""
 
 
-def _change(label: str, pairs: Sequence[tuple[RowResult, RowResult]], labels: Any) -> LabelChange:
-    has = [[row.label in labels for row in pair] for pair in pairs]
+def _change(label: str, has: Sequence[tuple[bool, bool]]) -> LabelChange:
     only_first = sum(one and not other for one, other in has)
     only_second = sum(other and not one for one, other in has)
     apart = only_first + only_second
     p_value = float(stats.binomtest(only_first, apart, 0.5).pvalue) if apart else 1.0
-    return LabelChange(label, sum(a for a, _ in has), sum(b for _, b in has), only_first, only_second, p_value)
+    first, second = sum(one for one, _ in has), sum(other for _, other in has)
+    return LabelChange(label, first, second, only_first, only_second, p_value, len(has))
 
 
 def _adjusted(changes: Sequence[LabelChange]) -> tuple[LabelChange, ...]:
@@ -175,10 +176,7 @@ def _adjusted(changes: Sequence[LabelChange]) -> tuple[LabelChange, ...]:
     for rank, one in enumerate(sorted(changes, key=lambda change: change.p_value)):
         largest = max(largest, min(1.0, (len(changes) - rank) * one.p_value))
         adjusted[one.label] = largest
-    return tuple(
-        LabelChange(one.label, one.first, one.second, one.only_first, one.only_second, adjusted[one.label])
-        for one in changes
-    )
+    return tuple(replace(one, p_value=adjusted[one.label]) for one in changes)
 
 
 def _plain(found: Any) -> dict[str, Any]:

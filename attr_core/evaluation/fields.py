@@ -28,7 +28,7 @@ _SEVERAL = "several tools'"
 _OPEN = "?"
 """A name that its own tool uses in two ways."""
 
-_ANY = {"id": "id", "tags": "tags", "metadata": "metadata", "expected_chunks": "expected_chunks"}
+_ANY = {name: name for name in ("id", "tags", "metadata", "expected_answer", "expected_chunks")}
 """Ours, and in no tool's way."""
 
 CONVENTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
@@ -114,7 +114,7 @@ class FieldMap:
 
     def __str__(self) -> str:
         """One line that says how the columns were read."""
-        said = [f"{column} -> {ours}" for column, ours in self.columns.items()]
+        said = [column if column == ours else f"{column} -> {ours}" for column, ours in self.columns.items()]
         said += [f"{', '.join(self.left)} -> metadata"] if self.left else []
         return f"read as {self.tool} rows: {', '.join(said)}"
 

@@ -6,10 +6,12 @@ another one; the application is asked again only if it was answering just then.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from attr_core._optional import require
@@ -39,6 +41,8 @@ class _Task:
 def run_on_ray(steps: Steps, *, concurrency: int) -> None:
     """Work on the rows that are left, so many at a time; on the cluster that Ray is connected to, else a local one.
 
+    An interrupt waits for answers that are under way, and leaves diagnoses.
+
     Raises
     ------
     MissingDependencyError
@@ -48,7 +52,13 @@ def run_on_ray(steps: Steps, *, concurrency: int) -> None:
     """
     ray: Any = require("ray", extra="ray")
     if not ray.is_initialized():
-        ray.init(log_to_driver=False, include_dashboard=False, logging_level="ERROR")
+        paths = os.pathsep.join([str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
+        ray.init(
+            log_to_driver=False,
+            include_dashboard=False,
+            logging_level="ERROR",
+            runtime_env={"env_vars": {"PYTHONPATH": paths}},  # where an application that is named can be found
+        )
     where = (ray.get_runtime_context().get_node_id(), steps.db)
     ask, judge = (ray.remote(max_retries=0, num_cpus=1)(work) for work in (_ask, _judge))
     try:
@@ -72,9 +82,14 @@ def run_on_ray(steps: Steps, *, concurrency: int) -> None:
                     task = running.pop(reference)
                     if not _taken(ray, reference, task, steps):
                         waiting.appendleft(task)
-    finally:
-        for reference in running:
-            ray.cancel(reference, force=True)
+    except BaseException:
+        for reference, task in running.items():
+            if task.trace is not None:
+                ray.cancel(reference, force=True)
+        for reference, task in running.items():
+            if task.trace is None:  # what the application is answering is worth waiting for
+                _taken(ray, reference, task, steps)
+        raise
 
 
 def _sent(task: _Task, steps: Steps, settings: Any, where: Any, ask: Any, judge: Any) -> Any:

@@ -15,6 +15,7 @@ from attr_core._storage.evaluations import Evaluations, StoredRun
 from attr_core.errors import ConfigurationError, StoreError
 from attr_core.evaluation.blame import Blame, FailureGroup, blame, grouped
 from attr_core.evaluation.compare import Comparison, compare
+from attr_core.evaluation.segments import GOOD
 from attr_core.evaluation.summary import Summary, summarise
 from attr_core.results import Diagnosis
 from attr_core.support.scores import Score
@@ -61,11 +62,19 @@ class RowResult:
         """What the answer amounts to; ``None`` where it was not diagnosed."""
         return None if self.diagnosis is None else self.diagnosis.outcome
 
+    @property
+    def is_right(self) -> bool | None:
+        """Whether nothing is wrong with the answer; ``None`` where that is not known."""
+        if self.label in GOOD or self.outcome == "right":
+            return True
+        return None if self.outcome in (None, "undetermined", "changed") else False
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, without the diagnosis itself, which is stored with the trace."""
         names = ("id", "position", "status", "query", "answer", "expected", "trace_id", "error", "seconds")
         return {
             **{name: getattr(self, name) for name in (*names, "label", "outcome")},
+            "right": self.is_right,
             "tags": list(self.tags),
             "headline": None if self.diagnosis is None else self.diagnosis.headline,
             "scores": {name: score.to_dict() for name, score in self.scores.items()},
@@ -104,7 +113,7 @@ class EvaluationRun:
         return blame(self.rows, top_k=top_k)
 
     def failures(self, label: str | None = None) -> tuple[FailureGroup, ...]:
-        """Rows of one label (by default all with which something is wrong) by what they have in common.
+        """Rows of one label (by default all whose answer is not right) by what they have in common.
 
         Raises
         ------

@@ -11,15 +11,19 @@ from typing import Any
 
 from attr_core.errors import DatasetError, InputError
 from attr_core.evaluation.fields import FieldMap, map_fields, parse_choices
+from attr_core.evaluation.planted.records import SCHEMA, from_dict
 from attr_core.evaluation.readers import Record, listed, records_of
-from attr_core.types import Document
+from attr_core.types import Document, Trace
 
-__all__ = ["EvaluationSet", "Row", "read_rows"]
+__all__ = ["PLANTED", "EvaluationSet", "Row", "read_rows", "text_id"]
 
 _QUERY_KEYS = ("query", "question", "user_input", "input", "prompt")
 _ANSWER_KEYS = ("response", "answer", "output", "content", "text")
 _EXPECTED_KEYS = ("expected_response", "expected_answer", "ground_truth", "reference")
 _SHOWN = 60
+
+PLANTED = FieldMap("planted", {"question": "query", "response": "answer", "expected": "expected_answer"})
+"""How a set of planted failures is read: as the recorded runs that it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,9 @@ class Row:
 
     ``expected_chunks`` are ids or pieces of text, as :func:`attr_core.support.retrieval.retrieval_recall` takes them.
     ``answer`` and ``contexts`` are what was answered already, from what; ``contexts`` is ``None`` where that is not
-    known, and empty where nothing was retrieved. ``trouble`` says why a row cannot be evaluated: it is then recorded as
-    failed, and the others go on.
+    known, and empty where nothing was retrieved. ``trace`` is the recorded run that gave the answer; where there is
+    none, its prompt is put together. ``trouble`` says why a row cannot be evaluated: it is then recorded as failed, and
+    the others go on.
     """
 
     id: str
@@ -40,6 +45,7 @@ class Row:
     answer: str | None = None
     contexts: tuple[Document, ...] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    trace: Trace | None = None
     trouble: str = ""
 
     @property
@@ -115,6 +121,8 @@ def read_rows(dataset: Any, *, fields: Iterable[str] | Mapping[str, str] = ()) -
     if isinstance(dataset, list | tuple) and dataset and all(isinstance(row, Row) for row in dataset):
         return EvaluationSet(_with_distinct_ids(dataset), map_fields(["query"]))
     records = records_of(dataset)
+    if all(record.get("schema") == SCHEMA for _, record in records):
+        return EvaluationSet(tuple(_planted(record) for _, record in records), PLANTED, str(dataset)[:_SHOWN])
     columns = list(dict.fromkeys(column for _, record in records for column in record))
     where = str(dataset) if isinstance(dataset, str) or hasattr(dataset, "suffix") else "the rows"
     settled = dict(fields) if isinstance(fields, Mapping) else parse_choices(fields)
@@ -125,11 +133,13 @@ def read_rows(dataset: Any, *, fields: Iterable[str] | Mapping[str, str] = ()) -
 
 def _row(record: Record, mapping: FieldMap) -> Row:
     where, values = record
-    found = {ours: values[column] for column, ours in mapping.columns.items() if column in values}
-    more = {column: values[column] for column in mapping.left if column in values}
-    more |= {column: values[column] for column, ours in mapping.columns.items() if ours == "metadata" != column}
+    more = [column for column, ours in mapping.columns.items() if ours == "metadata" != column]
+    found = {
+        ours: values[column] for column, ours in mapping.columns.items() if column in values and column not in more
+    }
     own = found.pop("metadata", {})
-    metadata = {**(own if isinstance(own, Mapping) else {"metadata": own}), **more}
+    metadata = dict(own) if isinstance(own, Mapping) else {"metadata": own}
+    metadata |= {column: values[column] for column in (*mapping.left, *more) if column in values}
     tags = tuple(_tags(found.get("tags")))
     query = _first(found.get("query"), _QUERY_KEYS)
     shown = query if isinstance(query, str) else ""
@@ -148,6 +158,22 @@ def _row(record: Record, mapping: FieldMap) -> Row:
         row = Row(id="", query=shown, tags=tags, metadata=metadata, trouble=f"{where}: {error}")
     identifier = found.get("id")
     return replace(row, id=str(identifier) if identifier not in (None, "") else _made_id(row, where))
+
+
+def _planted(record: Mapping[str, Any]) -> Row:
+    """A run with a planted failure, as :mod:`attr_core.evaluation.planted.records` writes it; its label is its tag."""
+    sample = from_dict(record)
+    return Row(
+        id=sample.id,
+        query=sample.trace.query or "",
+        expected_answer=sample.expected,
+        expected_chunks=sample.right,
+        tags=(sample.label,),
+        answer=sample.trace.target_generation.written,
+        contexts=sample.trace.documents,
+        metadata={"variant": sample.variant},
+        trace=sample.trace,
+    )
 
 
 def _first(value: Any, keys: Sequence[str]) -> Any:

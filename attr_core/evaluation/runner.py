@@ -17,6 +17,7 @@ from attr_core.capabilities import require
 from attr_core.engines import load_engine
 from attr_core.errors import ConfigurationError, DatasetError
 from attr_core.evaluation.answers import load_app, name_of
+from attr_core.evaluation.plans import planned
 from attr_core.evaluation.purse import Purse
 from attr_core.evaluation.results import EvaluationRun, load_run
 from attr_core.evaluation.rows import EvaluationSet, read_rows
@@ -25,7 +26,7 @@ from attr_core.evaluation.work import Settings
 from attr_core.judge import JUDGE_VARIABLE, load_judge
 from attr_core.judge._callables import engine_of
 from attr_core.protocols import Capability, Judge, Progress
-from attr_core.results import Budget
+from attr_core.results import Budget, Plan
 from attr_core.types import new_id
 
 __all__ = ["Evaluation", "Runner"]
@@ -136,6 +137,19 @@ class Evaluation:
                 f"{', '.join((*found.fields.columns, *found.fields.left))}; give app, or --field answer=NAME"
             )
         return found
+
+    def plan(self) -> tuple[Plan, int]:
+        """What judging the answers that are in the rows will cost, as if the cache were empty; sends nothing.
+
+        What an application will answer nobody knows: where it is asked, this is of the rows that hold an answer.
+
+        Returns
+        -------
+        plan : Plan
+        n_rows : int
+            How many answers it is of.
+        """
+        return planned(self.rows().rows, self._settings(Purse(Budget())))
 
     def run(self, *, progress: Progress | None = None, told: Callable[[str], None] | None = None) -> EvaluationRun:
         """Work on every row that is left.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from attr_core._redact import masked
 from attr_core.api import diagnose
 from attr_core.capture import paused
 from attr_core.engines import load_engine
+from attr_core.errors import JudgeError
 from attr_core.evaluation.answers import answer_row, load_app
 from attr_core.evaluation.rows import Row
 from attr_core.evaluation.segments import segment_uses, spent_idly
@@ -64,7 +67,7 @@ def diagnosed(
     Raises
     ------
     AttrkitError
-        As for :func:`attr_core.api.diagnose`.
+        As for :func:`attr_core.api.diagnose`; also where the judge said nothing at all.
     """
     if not settings.diagnose:
         return Found(None)
@@ -80,10 +83,12 @@ def diagnosed(
             progress=progress,
             **settings.options,
         )
+    if found.grid is None:  # nothing was judged: no result, which another try may have
+        raise JudgeError("; ".join(found.evidence) or found.headline)
     uses = segment_uses(trace, found, engine)
     return Found(found, {"segments": uses, "idle": spent_idly(trace, uses, engine)})
 
 
 def said(error: BaseException) -> str:
-    """An error as it is recorded."""
-    return f"{type(error).__name__}: {error}"[:_LONGEST]
+    """An error as it is recorded: without what the environment holds under names of secrets."""
+    return masked(f"{type(error).__name__}: {error}", os.environ)[:_LONGEST]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -50,6 +51,9 @@ def assemble(run: Run) -> tuple[Trace, tuple[str, ...]]:
     with_prompts = [step for step in calls if step.messages and not _is_hidden(step)]
     if not with_prompts:
         raise InputError("no prompt of a model call was recorded, or all are hidden; export them with their inputs")
+    answered = [step for step in calls if step.response is not None and step.response.content]
+    if answered and answered[-1] not in with_prompts:
+        raise InputError("the prompt of the model call that answered was not recorded, or is hidden; export it too")
     generations = tuple(_generation(step, run) for step in with_prompts)
     roots = _roots(steps)
     trace = Trace(
@@ -143,26 +147,22 @@ def _first_text(steps: Sequence[Step], which: Literal["text_in", "text_out"], *,
 def _retrievals(steps: Sequence[Step], run: Run) -> Iterator[Retrieval]:
     """Each document once: rerankers hand on what was retrieved before them."""
     seen: set[tuple[str, str]] = set()
+    n_named: Counter[str] = Counter()
     for step in steps:
         if step.kind != "retriever":
             continue
         new = [one for one in step.documents if (one.id, one.text) not in seen and one.text != HIDDEN]
         seen.update((one.id, one.text) for one in new)
         if new:
-            yield Retrieval(
-                step.text_in, _told_apart(new), id=stable_id("ret", run.source, run.id, step.id), name=step.name
-            )
+            documents = tuple(_told_apart(one, n_named) for one in new)
+            yield Retrieval(step.text_in, documents, id=stable_id("ret", run.source, run.id, step.id), name=step.name)
 
 
-def _told_apart(documents: Sequence[Document]) -> tuple[Document, ...]:
-    """With ids of their own, where a tool gave one source's id to several chunks."""
-    n_seen: dict[str, int] = {}
-    found = []
-    for one in documents:
-        n_seen[one.id] = n_seen.get(one.id, 0) + 1
-        again = n_seen[one.id] > 1
-        found.append(replace(one, id=f"{one.id}#{n_seen[one.id]}") if again else one)
-    return tuple(found)
+def _told_apart(document: Document, n_named: Counter[str]) -> Document:
+    """With an id of its own, where a tool gave one id to several chunks of a run."""
+    n_named[document.id] += 1
+    n = n_named[document.id]
+    return document if n == 1 else replace(document, id=f"{document.id}#{n}")
 
 
 def _tool_call(step: Step, generations: Sequence[Generation], run: Run) -> ToolCall:

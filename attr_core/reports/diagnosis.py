@@ -34,7 +34,7 @@ def render_diagnosis(diagnosis: Diagnosis) -> RenderableType:
     parts += [Text(line) for line in _said(diagnosis)]
     parts += [Text(), Text("evidence", style="bold")]
     parts += [_indented(visible(line)) for line in diagnosis.evidence]
-    parts += [Text(f"confidence {diagnosis.confidence:.2f}")] if math.isfinite(diagnosis.confidence) else []
+    parts += [Text(f"confidence {_share(diagnosis)}")] if math.isfinite(diagnosis.confidence) else []
     if diagnosis.proof is not None:
         parts += [Text(), Text("proof", style="bold"), *(_indented(line) for line in _proof(diagnosis.proof))]
     if diagnosis.fixes:
@@ -93,9 +93,15 @@ def _proof(proof: Mapping[str, Any]) -> Iterator[str]:
             text = quoted(cropped(visible(" ".join(said["text"].split())), QUESTION_WIDTH))
             yield f"  {said['outcome']} in {said['runs']} of {runs['runs']}: {text}"
     if proof.get("p_value") is not None:
-        yield f"p = {proof['p_value']:.4f} that this is chance"
+        yield f"p = {proof['p_value']:.4f} if the change made no difference"
     elif proof.get("reproducible"):
         yield "the engine reproduces itself: one run is all runs"
+
+
+def _share(diagnosis: Diagnosis) -> str:
+    """Two digits, and no certainty where an engine was only asked some times."""
+    is_sure = bool((diagnosis.proof or {}).get("reproducible"))
+    return "> 0.99" if diagnosis.confidence > 0.99 and not is_sure else f"{diagnosis.confidence:.2f}"
 
 
 def _cells(grid: Mapping[str, Any] | None) -> Iterator[tuple[str, str, str, str]]:

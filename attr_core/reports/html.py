@@ -71,12 +71,8 @@ def html_report(
             f"{diagnosis.generation_id}; give two of one call, or one of them"
         )
     style, script = _asset("page.css"), _asset("page.js")
-    return (
-        _environment()
-        .from_string(_asset("page.html"))
-        .render(
-            style=style, script=script, policy=_policy(style, script), **page_of(trace, attribution, diagnosis, others)
-        )
+    return _template().render(
+        style=style, script=script, policy=_policy(style, script), **page_of(trace, attribution, diagnosis, others)
     )
 
 
@@ -98,7 +94,7 @@ def _asset(name: str) -> str:
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def _template() -> jinja2.Template:
     import jinja2
 
     environment = jinja2.Environment(
@@ -109,7 +105,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["verbatim"] = _verbatim
-    return environment
+    return environment.from_string(_asset("page.html"))
 
 
 def _verbatim(text: str) -> str:

@@ -21,12 +21,12 @@ TEXT_WIDTH = 1_000
 CELL_WIDTH = 160
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#!$])")
-_LEADING = re.compile(r"^([-+]|\d+(?=[.)]))")
+_LEADING = re.compile(r"^(\d+)?(?=[-+=]|(?<=\d)[.)](?:\s|$))")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"})
 
 
 def markdown_report(trace: Trace, attribution: Attribution | None = None, diagnosis: Diagnosis | None = None) -> str:
-    """The question, answer and diagnosis with its proof, a table of causes for each target, metrics, how it was measured.
+    """Question, answer, diagnosis with its proof, a table of causes for each target, metrics, how it was measured.
 
     Texts are on one line each and cropped; HTML, links, images, mentions and tables in them are shown as written.
     """
@@ -43,9 +43,8 @@ def markdown_report(trace: Trace, attribution: Attribution | None = None, diagno
 
 
 def as_text(text: str, width: int = TEXT_WIDTH) -> str:
-    """``text`` on one line, with every character that Markdown or HTML would act on escaped."""
-    flat = _SPECIAL.sub(r"\\\1", cropped(text[: 4 * width], width)).translate(_ENTITIES)
-    return _LEADING.sub(lambda found: f"\\{found[0]}" if found[0] in "-+" else f"{found[0]}\u200b", flat)
+    """``text`` on one line, with every character that Markdown or HTML would act on escaped, at its start too."""
+    return _LEADING.sub(r"\g<0>\\", _inline(text, width))
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -53,7 +52,11 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Ite
     yield f"| {' | '.join(columns)} |"
     yield f"|{'---|' * len(columns)}"
     for row in rows:
-        yield f"| {' | '.join(as_text(cell, CELL_WIDTH) for cell in row)} |"
+        yield f"| {' | '.join(_inline(cell, CELL_WIDTH) for cell in row)} |"
+
+
+def _inline(text: str, width: int) -> str:
+    return _SPECIAL.sub(r"\\\1", cropped(text[: 4 * width], width)).translate(_ENTITIES)
 
 
 def _head(trace: Trace, attribution: Attribution | None, diagnosis: Diagnosis | None) -> Iterator[str]:
@@ -71,9 +74,8 @@ def _head(trace: Trace, attribution: Attribution | None, diagnosis: Diagnosis | 
 def _diagnosed(diagnosis: Diagnosis) -> Iterator[str]:
     yield f"## {as_text(diagnosis.label)}: {as_text(diagnosis.headline)}"
     yield ""
-    yield f"Outcome: {as_text(diagnosis.outcome)}" + (
-        f"; confidence {diagnosis.confidence:.2f}" if diagnosis.confidence == diagnosis.confidence else ""
-    )
+    confidence = facts.confidence_of(diagnosis)
+    yield f"Outcome: {as_text(diagnosis.outcome)}" + (f"; confidence {as_text(confidence)}" if confidence else "")
     yield ""
     for heading, told in (
         ("Evidence", diagnosis.evidence),
@@ -91,7 +93,9 @@ def _diagnosed(diagnosis: Diagnosis) -> Iterator[str]:
         yield ""
         for side in proof.sides:
             yield f"- {as_text(side.name)}: {side.told}"
-            yield from (f"  - {one['outcome']} in {one['runs']}: “{as_text(one['text'])}”" for one in side.said)
+            yield from (
+                f"  - {as_text(one['outcome'])} in {one['runs']}: “{as_text(one['text'])}”" for one in side.said
+            )
         yield ""
 
 
@@ -111,6 +115,9 @@ def _claims(trace: Trace, attribution: Attribution | None, diagnosis: Diagnosis 
                 if row["cell"] != "neither" or row["support"] != "neutral" or row.get("cited")
             ]
             if told:
+                if statement.text != claim.text:
+                    yield f"Of “{as_text(statement.text, 300)}”:"
+                    yield ""
                 yield from markdown_table(("segment", "cause × support", "support", "citation"), told)
                 yield ""
 

@@ -89,6 +89,7 @@ class Grid:
                 yield {
                     "claim": claim.text,
                     "claim_index": row,
+                    "span": [claim.start, claim.end],
                     "segment": segment.id,
                     "used": None if math.isnan(used) else bool(used),
                     "support": str(self.support[row, column]),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attr_core._redact import masked
 from attr_core.claims import split_claims
-from attr_core.errors import InputError
+from attr_core.errors import AttrkitError, InputError, JudgeError
 from attr_core.protocols import Judge
 from attr_core.results import Support, SupportVerdict, freeze_arrays
 from attr_core.types import Claim, Location, Segment, SegmentKind
 
-__all__ = ["Judged", "as_segment", "judge_answer", "reference_text"]
+__all__ = ["Judged", "as_segment", "judge_answer", "reference_text", "verdicts_of"]
 
 _HELPS = "The text states something that helps to answer the question"
 
@@ -99,7 +101,7 @@ def judge_answer(
     texts = [as_segment("answer", answer)]
     if expected:
         texts.append(as_segment("expected", reference_text(question, expected)))
-    found = judge.judge(rows, [*segments, *texts], question=question or None)
+    found = verdicts_of(judge, rows, [*segments, *texts], question=question or None)
     n, m, columns = len(claims), len(asked), len(segments)
     verdicts = found.verdicts.reshape(len(rows), columns + len(texts))
     unknown = np.full(max(n, columns), SupportVerdict.UNDETERMINED.value)
@@ -117,6 +119,39 @@ def judge_answer(
         relevant=verdicts[n + m, :columns] if helps else unknown[:columns],
         responsive=str(verdicts[n + m, columns]) if helps else SupportVerdict.UNDETERMINED.value,
     )
+
+
+def verdicts_of(
+    judge: Judge, claims: Sequence[Claim], segments: Sequence[Segment], *, question: str | None = None
+) -> Support:
+    """What a judge says, made sure to be one verdict for each claim and segment.
+
+    Raises
+    ------
+    EngineError, BudgetExceededError
+        The judge answered nothing at all.
+    JudgeError
+        It failed in a way of its own, or what it gave is no such table.
+    """
+    name = str(getattr(judge, "spec", None) or type(judge).__name__)
+    try:
+        found = judge.judge(claims, segments, question=question)
+    except AttrkitError:
+        raise
+    except Exception as error:
+        told = masked(" ".join(str(error).split())[:300], os.environ)
+        raise JudgeError(f"{name} failed with {type(error).__name__}: {told}; correct that judge") from error
+    if not isinstance(found, Support):
+        raise JudgeError(f"{name} gave {type(found).__name__}; let its judge() return a Support")
+    shapes = [found.verdicts.shape, found.rationale.shape]
+    if any(shape != (len(claims), len(segments)) for shape in shapes):
+        raise JudgeError(
+            f"{name} gave verdicts and reasons of the shapes {shapes} on {len(claims)} claims and {len(segments)} "
+            "segments; let it return one of each for every pair"
+        )
+    if unknown := sorted(set(map(str, found.verdicts.flat)) - set(SupportVerdict)):
+        raise JudgeError(f"{name} gave the verdict {unknown[0][:40]!r}; let it say one of {', '.join(SupportVerdict)}")
+    return found
 
 
 def as_segment(name: str, text: str) -> Segment:

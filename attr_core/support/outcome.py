@@ -9,7 +9,7 @@ from enum import StrEnum
 from attr_core._text.refusals import declines
 from attr_core.protocols import Judge
 from attr_core.results import Cost, SupportVerdict
-from attr_core.support.matrix import as_segment
+from attr_core.support.matrix import as_segment, verdicts_of
 from attr_core.types import Claim
 
 __all__ = ["Outcome", "Standard", "is_refusal", "outcome_of", "outcomes"]
@@ -76,8 +76,8 @@ def outcomes(judge: Judge, standard: Standard, texts: Sequence[str]) -> tuple[tu
     known: dict[str, Outcome] = {}
     cost = Cost()
     if asked and rows:
-        found = judge.judge(
-            rows, [as_segment(f"a{n}", text) for n, text in enumerate(asked)], question=standard.question
+        found = verdicts_of(
+            judge, rows, [as_segment(f"a{n}", text) for n, text in enumerate(asked)], question=standard.question
         )
         cost = found.cost
         for column, text in enumerate(asked):

@@ -22,6 +22,7 @@ TEXTS = (
     "Mira Pell led the fair from its first night until 1934.",
     "Pell, who led the Lantern Fair until 1934, came from Corvath.",
     "A ticket to the bell foundry costs 82 silver marks.",
+    "Letters kept in Corvath say that Mira Pell led it until 1934.",
 )
 
 
@@ -122,7 +123,7 @@ def diagnosis_of(trace: Trace, **changes: Any) -> Diagnosis:
         for claim in _claims(generation.response or "")
         for column, segment in enumerate(segments)
     ]
-    first = segments[0].id
+    first, other = segments[0].id, segments[min(1, len(segments) - 1)].id
     found = Diagnosis(
         label="chunk_dominance",
         headline=f"chunk {first} misled the model: without it the answer is right",
@@ -158,14 +159,14 @@ def diagnosis_of(trace: Trace, **changes: Any) -> Diagnosis:
                 "name": "context_relevance",
                 "value": None,
                 "n": 0,
-                "of": 5,
+                "of": 6,
                 "what": "segments",
                 "reason": "the judge gave no verdict",
                 "items": [],
             },
         ),
         grid={"unit": "nats", "kind": "judged", "rows": rows, "notes": []},
-        conflicts=({"first": first, "second": segments[-1].id, "how": "matrix", "why": "two years for one fair"},),
+        conflicts=({"first": first, "second": other, "how": "matrix", "why": "two years for one fair"},),
         judge="a judge",
         measured_on="hf:small",
         n_runs=23,
@@ -200,11 +201,11 @@ def _tokens(text: str) -> np.ndarray:
 
 
 def _grid_row(claim: Claim, segment: Segment, column: int, n: int) -> dict[str, Any]:
-    is_used = column == claim.index * 2
-    is_other = column == claim.index * 2 + 1 and n > 3
-    says = "entails" if is_used else ("entails" if claim.index else "contradicts") if is_other else "neutral"
-    cell = "used and supported" if is_used else "supported but not used" if says == "entails" else "neither"
-    is_post_hoc = is_other and says == "entails"
+    is_used = column in ((2, 3) if claim.index == 1 and n > 3 else (2 * claim.index,))
+    is_post_hoc = (claim.index, column) == (1, 5)
+    is_against = (claim.index, column) == (0, 1)
+    says = "entails" if is_used or is_post_hoc else "contradicts" if is_against else "neutral"
+    cell = "used and supported" if is_used else "supported but not used" if is_post_hoc else "neither"
     return {
         "claim": claim.text,
         "claim_index": claim.index,
@@ -214,7 +215,7 @@ def _grid_row(claim: Claim, segment: Segment, column: int, n: int) -> dict[str, 
         "cell": cell,
         "cited": is_post_hoc,
         "post_hoc": is_post_hoc,
-        "sentence": [0, min(len(segment.text), 55)] if says != "neutral" else None,
+        "sentence": [0, len(segment.text.partition(". ")[0])] if says != "neutral" else None,
         "effect": 9.157 if is_used else 0.25,
         "low": None,
         "high": None,

@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from attr_core import cli, engines
+from attr_core import _job, cli, engines
 from attr_core.cache import Cache
 from attr_core.cli import _worker
 from attr_core.errors import EngineError
+from attr_core.evaluation.planted import PerfectJudge, PlantedSample, planted
 from attr_core.protocols import Price, TokenScores
 from attr_core.sampling import is_sampled
 from attr_core.store import Store
@@ -354,3 +355,89 @@ def test_another_process_does_it_with_a_real_model(tmp_path: Path, small_engine:
     assert [(outcome["state"], outcome["engine"]) for outcome in outcomes] == [("done", MODEL)] * 2
     with Cache(path) as cache:
         assert last["summary"]["calls"] == cache.stats().n_entries
+
+
+# --- diagnoses --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planted_run(monkeypatch: pytest.MonkeyPatch) -> PlantedSample:
+    """Stored, with the model that failed so as engine ``hf:planted``; every judge is the perfect one."""
+    sample = planted(["chunk_dominance"], per_label=1)[0]
+    monkeypatch.setitem(engines._loaded, "hf:planted", sample.model)
+    monkeypatch.setattr(_job, "load_judge", lambda spec, **options: PerfectJudge())
+    with Store() as store:
+        store.save(sample.trace)
+    return sample
+
+
+DIAGNOSE = ("--once", "--diagnose", "--judge", "hf:judge")
+
+
+def test_with_diagnose_it_diagnoses_what_waits(capsys: pytest.CaptureFixture[str], planted_run: PlantedSample) -> None:
+    code, out, err = run(capsys, *DIAGNOSE, "--engine", "hf:planted")
+    first, last = out.splitlines()
+    assert (code, err) == (0, "")
+    assert first.split()[:2] == [planted_run.trace.id, "chunk_dominance:"]
+    assert last.startswith("diagnosed 1 trace: ")
+    with Store() as store:
+        assert [one.label for one in store.diagnoses(planted_run.trace.id)] == ["chunk_dominance"]
+        assert len(store.attributions(planted_run.trace.id)) == 1
+    assert run(capsys, *DIAGNOSE, "--engine", "hf:planted") == (0, "no trace waits for a diagnosis\n", "")
+
+
+def test_what_was_attributed_before_is_diagnosed_too(
+    capsys: pytest.CaptureFixture[str], planted_run: PlantedSample
+) -> None:
+    run(capsys, "--once", "--engine", "hf:planted")
+    code, out, _ = run(capsys, *DIAGNOSE, "--engine", "hf:planted", "--json")
+    first, last = map(json.loads, out.splitlines())
+    assert (code, first["label"], last["summary"]["done"]) == (0, "chunk_dominance", 1)
+    with Store() as store:
+        assert len(store.attributions(planted_run.trace.id)) == 1
+
+
+def test_the_judge_alone_is_asked_without_an_engine(
+    capsys: pytest.CaptureFixture[str], planted_run: PlantedSample
+) -> None:
+    code, out, _ = run(capsys, *DIAGNOSE, "--strategy", "support")
+    assert (code, out.splitlines()[-1].split(":")[0]) == (0, "diagnosed 1 trace")
+    assert n_attributed() == 0
+    with Store() as store:
+        assert [one.strategy for one in store.diagnoses(planted_run.trace.id)] == ["support"]
+
+
+def test_a_dry_run_says_that_diagnoses_cannot_be_planned(
+    capsys: pytest.CaptureFixture[str], planted_run: PlantedSample
+) -> None:
+    code, out, _ = run(capsys, *DIAGNOSE, "--engine", "hf:planted", "--dry-run")
+    assert code == 0
+    assert out.splitlines()[0].startswith("would attribute 1 trace: ")
+    assert out.splitlines()[1] == "would diagnose 1 trace: at what cost is not known before"
+    assert n_attributed() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--judge", "hf:judge"), "pass diagnose=True"),
+        (("--diagnose", "--strategy", "guess"), "strategy 'guess' is unknown"),
+        (("--diagnose", "--budget-per-day", "calls=9"), "cap the calls of each run too, by budget"),
+        (("--diagnose", "--strategy", "support", "--dry-run"), "nothing can be planned"),
+    ],
+)
+def test_what_cannot_be_diagnosed_so_is_an_error(
+    capsys: pytest.CaptureFixture[str], planted_run: PlantedSample, arguments: tuple[str, ...], says: str
+) -> None:
+    code, out, err = run(capsys, "--once", *arguments)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_without_an_engine_it_asks_for_one_to_diagnose_on(
+    capsys: pytest.CaptureFixture[str], planted_run: PlantedSample
+) -> None:
+    code, _, err = run(capsys, *DIAGNOSE)
+    assert code == 2
+    assert "left without a diagnosis" in err
+    assert "attrkit worker --once --diagnose --engine hf:MODEL" in err

@@ -24,6 +24,7 @@ from attr_core.errors import (
     BudgetExceededError,
     ConfigurationError,
     EngineError,
+    JudgeError,
     MissingCapabilityError,
     PostponedError,
 )
@@ -199,9 +200,20 @@ print([name for name in sys.modules if name.startswith(("attr_core.diagnos", "at
 # --- a judge that fails -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("no"), SystemExit(3)])
-def test_a_judge_that_raises_costs_the_diagnosis_alone(db: Path, error: BaseException) -> None:
-    judge = raises(error)
+def test_a_judge_that_fails_leaves_the_attribution_and_a_diagnosis_that_says_so(db: Path) -> None:
+    judge = raises(ZeroDivisionError("no"))
+    with Collector(mode="inline", engine=SAMPLE.model, store=db, diagnose=True, judge=judge) as collector:
+        told: dict[str, Any] = {}
+        attribution = collector.deliver(run(), into=told)
+        found = collector.diagnosis("r1", timeout=0)
+    assert attribution is not None
+    assert found is not None
+    assert (found.label, found.culprits) == ("inconclusive", ())
+    assert told == compact(attribution, found)
+
+
+def test_a_judge_that_leaves_costs_the_diagnosis_alone(db: Path) -> None:
+    judge = raises(SystemExit(3))
     with Collector(mode="inline", engine=SAMPLE.model, store=db, diagnose=True, judge=judge) as collector:
         told: dict[str, Any] = {}
         with pytest.warns(RuntimeWarning, match="could not be diagnosed .*its attribution and the run itself are not"):
@@ -209,7 +221,7 @@ def test_a_judge_that_raises_costs_the_diagnosis_alone(db: Path, error: BaseExce
         assert attribution is not None
         assert told == compact(attribution)
         assert collector.stats == WorkerStats(n_done=1)
-        with pytest.raises(Exception, match=r"no|SystemExit"):
+        with pytest.raises(JudgeError, match="the judge left by SystemExit: 3"):
             collector.diagnosis("r1", timeout=0)
     with Store(db) as store:
         assert len(store.attributions(SAMPLE.trace.id)) == 1
@@ -217,7 +229,7 @@ def test_a_judge_that_raises_costs_the_diagnosis_alone(db: Path, error: BaseExce
 
 
 def test_it_is_told_of_once_and_the_next_run_is_diagnosed(db: Path) -> None:
-    errors = [ZeroDivisionError("no"), ZeroDivisionError("no")]
+    errors = [SystemExit(3), SystemExit(3)]
     judge = Judging(lambda: _throw(errors))
     with Collector(mode="inline", engine=SAMPLE.model, store=db, diagnose=True, judge=judge) as collector:
         with warnings.catch_warnings(record=True) as said:
@@ -229,7 +241,7 @@ def test_it_is_told_of_once_and_the_next_run_is_diagnosed(db: Path) -> None:
         assert collector.stats.n_done == 3
 
 
-def _throw(errors: list[ZeroDivisionError]) -> None:
+def _throw(errors: list[SystemExit]) -> None:
     if errors:
         raise errors.pop()
 
@@ -336,12 +348,12 @@ def test_the_judge_alone_needs_no_engine_and_attributes_nothing(db: Path, engine
 
 
 def test_a_judge_alone_that_fails_is_a_run_that_failed(db: Path) -> None:
-    judge = raises(ZeroDivisionError("no"))
+    judge = raises(SystemExit(3))
     with Collector(mode="inline", store=db, diagnose=True, judge=judge, strategy="support") as collector:
         with pytest.warns(RuntimeWarning, match="a run could not be diagnosed"):
             assert collector.deliver(run()) is None
         assert collector.stats == WorkerStats(n_failed=1)
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(EngineError, match="SystemExit"):
             collector.diagnosis(timeout=0)
 
 
@@ -378,7 +390,7 @@ def test_a_cap_for_a_run_holds_over_attribution_and_diagnosis(tmp_path: Path) ->
     n = attribution.cost.calls
     assert 0 < n < engine_calls, "the prompt was run again"
     assert judge_calls
-    for more in (0, 1, judge_calls // 2, engine_calls + judge_calls - n - 1):
+    for more in {0, 1, judge_calls // 2, engine_calls + judge_calls - n - 1}:
         engine_calls_, judge_calls_, found = calls_under(Budget(calls=n + more), tmp_path / f"{more}.db")
         assert n <= engine_calls_ + judge_calls_ <= n + more
         assert found.trace_id == SAMPLE.trace.id, "what the cap does not allow is the diagnosis"
@@ -490,11 +502,14 @@ def test_an_attribution_of_another_engine_is_made_again(store: Store) -> None:
 
 def test_in_the_backlog_a_diagnosis_that_fails_keeps_the_attribution_and_is_not_tried_again(store: Store) -> None:
     store.save(SAMPLE.trace)
-    judge = raises(ZeroDivisionError("no"))
+    judge = raises(SystemExit(3))
     with Backlog(store, engine=SAMPLE.model, diagnose=True, judge=judge) as backlog:
         [outcome] = backlog.work_off()
         assert list(backlog.work_off()) == []
-    assert (outcome.state, outcome.reason) == ("failed", "it is attributed, and could not be diagnosed: no")
+    assert (outcome.state, outcome.reason) == (
+        "failed",
+        "it is attributed, and could not be diagnosed: the judge left by SystemExit: 3",
+    )
     assert len(store.attributions(SAMPLE.trace.id)) == 1
 
 

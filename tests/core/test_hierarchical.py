@@ -298,7 +298,7 @@ def test_of_200_segments_in_20_documents_the_right_ones_are_found_with_half_the_
         DebiasedLasso().estimate(flat, seed=seed)
         assert len(set(game.measured)) <= 0.55 * len(set(flat.measured))
         assert tokens(game) <= 0.55 * tokens(flat)
-        assert found.n_masks == len(set(game.measured)) <= Hierarchical().n_masks(200) == 384
+        assert found.n_masks == len(set(game.measured)) <= Hierarchical().n_masks(200) == 448
     assert np.mean(covered) >= 0.9
 
 
@@ -308,7 +308,7 @@ def test_of_200_segments_the_right_ones_are_found_by_hiding_with_a_handful_of_de
         found = Hierarchical().estimate(game, seed=seed)
         assert named(found) == planted
         assert not found.partial
-        assert found.n_masks == len(set(game.measured)) + len(set(game.hid)) <= 384
+        assert found.n_masks == len(set(game.measured)) + len(set(game.hid)) <= 448
         assert len(set(game.measured)) <= 12
         assert found.agreement is not None
         assert found.agreement[0] > 0.99

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import typer
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attr_core import diagnose
@@ -169,6 +170,13 @@ def test_hidden_prompts_are_refused(tmp_path: Path) -> None:
     assert "hidden" in why
 
 
+def test_an_earlier_call_is_not_taken_for_the_one_that_answered(tmp_path: Path) -> None:
+    hidden = {**span(**chat("__REDACTED__")), "context": {"trace_id": "0x01", "span_id": "0x0b"}}
+    hidden["start_time"] = "2026-12-01T10:00:09Z"
+    ((_, why),) = read_traces(written(tmp_path, [span(**chat()), hidden])).failed
+    assert "of the model call that answered" in why
+
+
 def test_a_hidden_answer_is_none_and_that_is_told(tmp_path: Path) -> None:
     (only,) = read_traces(written(tmp_path, [span(**chat(answer="__REDACTED__"))])).found
     assert only.trace.answer is None
@@ -297,6 +305,19 @@ def test_what_a_reranker_hands_on_is_not_retrieved_twice(tmp_path: Path) -> None
     assert [document.id for document in one.trace.documents] == ["d1"]
 
 
+def test_documents_of_several_retrievals_never_share_an_id(tmp_path: Path) -> None:
+    def held(number: int, text: str) -> dict[str, object]:
+        made = {**span(), "context": {"trace_id": "0x01", "span_id": f"0x{number}"}, "parent_id": "0x0a"}
+        output = json.dumps([{"page_content": text, "metadata": {}}])
+        return made | {"attributes": {"openinference.span.kind": "RETRIEVER", "output.value": output}}
+
+    (one,) = read_traces(written(tmp_path, [span(**chat()), held(2, "A fact."), held(3, "Another.")])).found
+    assert [(document.id, document.text) for document in one.trace.documents] == [
+        ("doc1", "A fact."),
+        ("doc1#2", "Another."),
+    ]
+
+
 def test_a_failed_run_keeps_its_error(tmp_path: Path) -> None:
     failed = {**span(**chat()), "status": {"status_code": "ERROR", "description": "rate limit"}}
     (one,) = read_traces(written(tmp_path, [failed])).found
@@ -350,6 +371,7 @@ def odd_store() -> Iterator[Store]:
         yield store
 
 
+@settings(max_examples=40)
 @given(records=st.lists(st.dictionaries(KEYS, ODD, max_size=6), min_size=1, max_size=3))
 def test_whatever_an_export_holds_it_is_read_or_refused(
     records: list[dict[str, object]], odd_store: Store, tmp_path_factory: pytest.TempPathFactory
@@ -382,6 +404,16 @@ def test_the_command_stores_what_it_reads_and_says_what_it_could_not(
         assert {one.id for one in store.list()} == {
             one.trace.id for one in read_traces(DATA / "langsmith_runs.jsonl").found
         }
+
+
+def test_importing_again_keeps_the_expected_answer_that_was_given_since(tmp_path: Path) -> None:
+    db, trace = tmp_path / "a.db", first_of("langfuse_observations.json")
+    _import.import_(DATA / "langfuse_observations.json", db=db)
+    with Store(db) as store:
+        store.save(replace(trace, reference="In 1911."))
+    _import.import_(DATA / "langfuse_observations.json", db=db)
+    with Store(db) as store:
+        assert store.get(trace.id) == replace(trace, reference="In 1911.")
 
 
 def test_a_dry_run_stores_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -33,7 +34,18 @@ def written(folder: Path, label: str = "chunk_dominance", **changes: Any) -> Reg
     sample, db = sample_of(label), folder / "a.db"
     used: dict[str, Any] = {"judge": PerfectJudge(), "engine": sample.model, "db": db}
     diagnose(sample.trace, expected=sample.expected, **used)
-    return write_regression_test(sample.trace, out=folder / "test_answer.py", **{**used, **changes})
+    return write_regression_test(sample.trace, **{"out": folder / "test_answer.py", **used, **changes})
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> RegressionTest:
+    """Written once for all tests; copied by those that edit it."""
+    return written(tmp_path_factory.mktemp("once"))
+
+
+def copied(made: RegressionTest, folder: Path) -> RegressionTest:
+    test, recorded = (Path(shutil.copy(one, folder)) for one in (made.test, made.recorded))
+    return replace(made, test=test, recorded=recorded)
 
 
 def edited(recorded: Path, edit: Callable[[dict[str, Any]], None]) -> Path:
@@ -43,9 +55,9 @@ def edited(recorded: Path, edit: Callable[[dict[str, Any]], None]) -> Path:
     return recorded
 
 
-def run_pytest(test: Path) -> subprocess.CompletedProcess[str]:
+def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
     """In a process that may neither reach a network nor load a model."""
-    (test.parent / "conftest.py").write_text(
+    (folder / "conftest.py").write_text(
         "import sys\n"
         "def refuse(event, arguments):\n"
         "    if event in ('socket.connect', 'socket.getaddrinfo'):\n"
@@ -55,24 +67,27 @@ def run_pytest(test: Path) -> subprocess.CompletedProcess[str]:
         "    loaded = {'torch', 'transformers', 'litellm', 'openai'} & set(sys.modules)\n"
         "    assert not loaded, loaded\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
-    told = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "ATTRKIT_DB": str(test.parent / "none.db")}
-    return subprocess.run(command, cwd=test.parent, env=told, capture_output=True, text=True, check=False, timeout=120)
+    told = {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    told["ATTRKIT_DB"] = str(folder / "none.db")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, **told}, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
 def test_the_written_test_passes_without_network_or_model_and_fails_once_its_outcome_is_tampered_with(
-    tmp_path: Path,
+    tmp_path: Path, once: RegressionTest
 ) -> None:
-    made = written(tmp_path)
-    (tmp_path / "a.db").unlink()
-    passed = run_pytest(made.test)
-    assert passed.returncode == 0, passed.stdout + passed.stderr
-    assert "1 passed" in passed.stdout
-    edited(made.recorded, _wrong_where_it_was_right)
-    failed = run_pytest(made.test)
-    assert failed.returncode == 1, failed.stdout
-    assert "are decided otherwise now" in failed.stdout
-    assert "then: chunk_dominance" in failed.stdout
+    made = copied(once, tmp_path)
+    copy = tmp_path / "test_tampered.py"
+    copy.write_text(made.test.read_text().replace("test_answer.json", "test_tampered.json"))
+    copy.with_suffix(".json").write_text(made.recorded.read_text())
+    edited(copy.with_suffix(".json"), _wrong_where_it_was_right)
+    ran = run_pytest(tmp_path)
+    assert "1 failed, 1 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "FAILED test_tampered.py" in ran.stdout
+    assert "are decided otherwise now" in ran.stdout
+    assert "then: chunk_dominance" in ran.stdout
     assert not (tmp_path / "none.db").exists()
 
 
@@ -107,14 +122,26 @@ def _answers_lost(data: dict[str, Any]) -> None:
     "edit",
     [_another_label, _another_culprit, _fewer_repaired, _verdicts_turned, _answers_lost, _wrong_where_it_was_right],
 )
-def test_a_record_that_is_edited_is_decided_otherwise(tmp_path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
-    made = written(tmp_path)
+def test_a_record_that_is_edited_is_decided_otherwise(
+    tmp_path: Path, once: RegressionTest, edit: Callable[[dict[str, Any]], None]
+) -> None:
+    made = copied(once, tmp_path)
     check_recorded(made.recorded)
     with pytest.raises(DecisionChangedError, match="decided otherwise now"):
         check_recorded(edited(made.recorded, edit))
 
 
-@pytest.mark.parametrize("label", [label for label in LABELS if label != "inconclusive"])
+QUICK = ("flaky", "over_refusal", "dropped_from_prompt", "position")
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        pytest.param(label, marks=() if label in QUICK else pytest.mark.slow)
+        for label in LABELS
+        if label != "inconclusive"
+    ],
+)
 def test_every_label_is_decided_again_as_it_was(tmp_path: Path, label: str) -> None:
     made = written(tmp_path, label)
     then, now = redecide(made.recorded)
@@ -137,6 +164,17 @@ def test_verdicts_of_a_judge_that_errs_are_kept_as_they_were(tmp_path: Path) -> 
     known: dict[str, Any] = {"judge": judge, "engine": sample.model, "db": tmp_path / "a.db"}
     found = diagnose(sample.trace, expected=sample.expected, **known)
     made = write_regression_test(sample.trace, out=tmp_path / "test_a.py", **known)
+    assert check_recorded(made.recorded).label == found.label
+
+
+def test_a_model_that_judged_is_not_asked_again_and_may_have_said_two_things_of_the_same_text(tmp_path: Path) -> None:
+    sample = sample_of("ok")
+    judge = ScriptedEngine('{"claim": 1, "segment": 1, "verdict": "entails", "why": "x"}')
+    known: dict[str, Any] = {"judge": judge, "repeats": 3, "db": tmp_path / "a.db"}
+    found = diagnose(sample.trace, expected=sample.expected, strategy="support", **known)
+    n_seen = len(judge.seen)
+    made = write_regression_test(sample.trace, out=tmp_path / "test_a.py", **known)
+    assert len(judge.seen) == n_seen
     assert check_recorded(made.recorded).label == found.label
 
 
@@ -165,10 +203,10 @@ def test_an_inconclusive_diagnosis_and_none_at_all_are_refused(tmp_path: Path) -
         write_regression_test(sample_of("ok").trace, db=tmp_path / "b.db")
 
 
-def test_a_file_that_is_no_python_is_refused(tmp_path: Path) -> None:
-    for name in ("test_answer.txt", 'test_"quoted".py'):
-        with pytest.raises(ConfigurationError):
-            written(tmp_path, out=tmp_path / name)
+@pytest.mark.parametrize("name", ["test_answer.txt", 'test_"quoted".py'])
+def test_a_file_that_is_no_python_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError):
+        written(tmp_path, "ok", out=tmp_path / name)
 
 
 def test_what_models_and_users_wrote_never_becomes_code(tmp_path: Path) -> None:
@@ -182,13 +220,15 @@ def test_what_models_and_users_wrote_never_becomes_code(tmp_path: Path) -> None:
 
 
 def test_the_same_diagnosis_is_written_the_same(tmp_path: Path) -> None:
-    first = written(tmp_path)
-    before = first.recorded.read_bytes()
-    assert written(tmp_path).recorded.read_bytes() == before
+    first, sample = written(tmp_path), sample_of("chunk_dominance")
+    again = write_regression_test(
+        sample.trace, judge=PerfectJudge(), engine=sample.model, db=tmp_path / "a.db", out=tmp_path / "test_b.py"
+    )
+    assert again.recorded.read_bytes() == first.recorded.read_bytes()
 
 
-def test_a_file_of_another_schema_or_shape_is_refused(tmp_path: Path) -> None:
-    made = written(tmp_path)
+def test_a_file_of_another_schema_or_shape_is_refused(tmp_path: Path, once: RegressionTest) -> None:
+    made = copied(once, tmp_path)
     text = made.recorded.read_text()
     broken: tuple[Callable[[dict[str, Any]], None], ...] = (
         lambda data: data.update(schema="attrkit.regression/0"),
@@ -200,7 +240,7 @@ def test_a_file_of_another_schema_or_shape_is_refused(tmp_path: Path) -> None:
     )
     for edit in broken:
         made.recorded.write_text(text)
-        with pytest.raises(InputError, match="record the test again|write it again"):
+        with pytest.raises(InputError, match=r"record the test again|write it again"):
             redecide(edited(made.recorded, edit))
     made.recorded.write_text("{")
     with pytest.raises(InputError, match="is not JSON"):

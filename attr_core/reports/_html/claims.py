@@ -45,11 +45,12 @@ def claims_shown(answer: str, attribution: Attribution | None, diagnosis: Diagno
     position = 0
     for index, rows in _by_claim(diagnosis):
         statement = Statement(rows[0]["claim"], {row["segment"]: row for row in rows})
-        place = _place(shown, statement.text, index)
+        span = _span(rows[0], answer) or _found(answer, statement.text, position)
+        position = span[1] if span else position
+        place = _place(shown, statement.text, span, index)
         if place is None:
-            span = _found(answer, statement.text, position)
-            position = span[1] if span else position
-            shown.append(ShownClaim(len(shown) + 1, statement.text, span, None, (statement,)))
+            text = answer[slice(*span)] if span else statement.text
+            shown.append(ShownClaim(len(shown) + 1, text, span, None, (statement,)))
         else:
             shown[place] = replace(shown[place], statements=(*shown[place].statements, statement))
     return tuple(shown)
@@ -63,12 +64,23 @@ def _by_claim(diagnosis: Diagnosis | None) -> Iterable[tuple[int, list[GridRow]]
     return rows.items()
 
 
-def _place(shown: list[ShownClaim], text: str, index: int) -> int | None:
-    """Where that claim is shown already: at its own index, else the first of the same words that nobody judged."""
+def _place(shown: list[ShownClaim], text: str, span: tuple[int, int] | None, index: int) -> int | None:
+    """Where that claim is shown already: at its own index, else the first of its words that nobody judged.
+
+    Else, since a judge may read several out of one sentence, where that sentence is.
+    """
     same = [place for place, claim in enumerate(shown) if claim.text == text and claim.index is not None]
     if index in same:
         return index
-    return next((place for place in same if not shown[place].statements), None)
+    free = [place for place in same if not shown[place].statements]
+    there = [place for place, claim in enumerate(shown) if span is not None and claim.span == span]
+    return next(iter([*free, *there]), None)
+
+
+def _span(row: GridRow, answer: str) -> tuple[int, int] | None:
+    """Where the sentence stands that the claim was read out of, if the diagnosis tells."""
+    start, end = row.get("span") or (0, 0)
+    return (start, end) if 0 <= start < end <= len(answer) else None
 
 
 def _found(answer: str, text: str, position: int) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@ from attr_core.attribution import Attribution
 from attr_core.prompt import candidates
 from attr_core.reports._html.causes import AGAINST, FOR, Sources, named
 from attr_core.reports._html.claims import GridRow, ShownClaim
-from attr_core.reports._words import segment_name
+from attr_core.reports._words import segment_name, visible
 from attr_core.results import Diagnosis
 from attr_core.segmenter import segment_trace
 from attr_core.types import Generation, Segment, Trace
@@ -29,7 +29,10 @@ SENTENCE = 1_200
 
 @dataclass(frozen=True, slots=True)
 class ShownSegment:
-    """A segment: ``number`` counts them from 1; ``n_more`` characters of its text are not shown."""
+    """A segment: ``number`` counts them from 1; ``n_more`` characters of its text are not shown.
+
+    ``id`` is empty where its name is its id.
+    """
 
     number: int
     id: str
@@ -85,7 +88,7 @@ def shown_segments(
     return tuple(
         ShownSegment(
             number=number,
-            id=segment.id,
+            id="" if segment_name(segment) == visible(segment.id) else segment.id,
             name=segment_name(segment),
             kind=segment.kind.value.replace("_", " "),
             group=segment.group_id if segment.group_id and segment.group_id != segment.id else "",

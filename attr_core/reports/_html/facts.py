@@ -1,4 +1,4 @@
-"""What is told of a run beside its claims: the proof, metrics, what the model says under changes, how it was measured."""
+"""What is told of a run beside its claims: the proof, metrics, answers under changes, how it was measured."""
 
 from __future__ import annotations
 
@@ -56,6 +56,14 @@ def tone_of_label(label: str) -> str:
     return "good" if label in GOOD else "open" if label == "inconclusive" else "bad"
 
 
+def confidence_of(diagnosis: Diagnosis) -> str:
+    """Two digits, and no certainty where an engine was only asked some times; empty where nothing was run."""
+    if math.isnan(diagnosis.confidence):
+        return ""
+    is_sure = bool((diagnosis.proof or {}).get("reproducible"))
+    return "> 0.99" if diagnosis.confidence > 0.99 and not is_sure else f"{diagnosis.confidence:.2f}"
+
+
 def proof_of(diagnosis: Diagnosis) -> Proof | None:
     """The proof in words; ``None`` where the label has none."""
     proof = diagnosis.proof
@@ -74,7 +82,7 @@ def proof_of(diagnosis: Diagnosis) -> Proof | None:
     sides = (unchanged, _side(told, proof["changed"])) if told else (unchanged,)
     certainty = ""
     if proof.get("p_value") is not None:
-        certainty = f"p = {proof['p_value']:.4f} that the difference is chance"
+        certainty = f"p = {proof['p_value']:.4f} if the change made no difference"
     elif proof.get("reproducible"):
         certainty = "the engine reproduces itself: one run is all runs"
     return Proof(told or "the unchanged prompt, run again", sides, certainty)
