@@ -453,11 +453,13 @@ def prove(
     """
     with Store(db) as store, Cache(":memory:" if fresh else db) as cache:
         if diagnosis is None:
-            known = store.diagnoses(trace.id)
+            known = store.diagnoses(trace.id, skip_damaged=True)
             if not known:
                 raise InputError(f"trace {trace.id} has no diagnosis yet; run attrkit diagnose {trace.id}")
             diagnosis = known[-1]
-        case = case_of(trace, Options(generation=diagnosis.generation_id), expected=diagnosis.expected)
+        cut: Any = (diagnosis.proof or {}).get("granularity")
+        options = Options(generation=diagnosis.generation_id, granularity=cut)
+        case = case_of(trace, options, expected=diagnosis.expected)
         metered = MeteredEngine(
             load_engine(engine or diagnosis.measured_on), cache=cache, budget=budget, progress=progress
         )

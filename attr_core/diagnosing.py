@@ -32,7 +32,7 @@ from attr_core.support.conflicts import against_closed_book
 from attr_core.support.grid import grid
 from attr_core.support.matrix import Judged
 from attr_core.support.metrics import score_all
-from attr_core.support.outcome import Standard
+from attr_core.support.outcome import Outcome, Standard
 from attr_core.support.retrieval import retrieval_precision, retrieval_recall
 from attr_core.types import Generation, SegmentKind, ToolCall, Trace
 
@@ -212,6 +212,7 @@ def replayed(
         standard=Standard(wanted, () if wanted else case.claims, case.question),
         sampling=sampling_of(case.generation, engine, diagnosis.seed),
         thresholds=thresholds,
+        recorded=Outcome(diagnosis.outcome) if wanted else Outcome.WRONG,
     )
     if not reruns.is_reproducible:  # it may have been, on another engine
         least = (thresholds.n_confirm, thresholds.n_unchanged + thresholds.n_confirm)

@@ -27,10 +27,10 @@ _DECODER = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Intervention:
-    """One change to a recorded prompt; with none, it is the prompt as it was.
+    """A change to a recorded prompt; with none, it is the prompt as it was.
 
-    ``removed`` are columns that are deleted. ``order`` are columns whose texts change places: they stand in it as they
-    are to follow one another. ``question`` stands in the place of what was asked.
+    ``removed`` are columns that are deleted. ``question`` stands in the place of what was asked; both go together.
+    ``order`` are columns whose texts change places: they stand in it as they are to follow one another.
     """
 
     removed: tuple[int, ...] = ()
@@ -42,7 +42,10 @@ class Intervention:
         ids = [segment.id for segment in segments]
         if self.order:
             return {"order": [ids[column] for column in self.order]}
-        return {"question": self.question} if self.question else {"remove": [ids[column] for column in self.removed]}
+        removed = {"remove": [ids[column] for column in self.removed]}
+        if self.question is None:
+            return removed
+        return {"question": self.question} | (removed if self.removed else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], segments: Sequence[Segment]) -> Intervention:
@@ -77,7 +80,8 @@ def prompt_under(generation: Generation, segments: Sequence[Segment], interventi
         if not asked:
             raise SegmentationError(f"generation {generation.id} has no question of its own that could be replaced")
         last = max(asked[-1].locations, key=_sorted_by)
-        return _edited(generation, [(_sorted_by(last), intervention.question)])
+        gone = [(_sorted_by(place), "") for n in intervention.removed for place in segments[n].locations]
+        return _edited(generation, [(_sorted_by(last), intervention.question), *gone])
     mask = np.ones(len(segments), dtype=np.bool_)
     mask[list(intervention.removed)] = False
     return ablate(generation, segments, mask)

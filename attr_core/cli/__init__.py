@@ -21,6 +21,7 @@ from attr_core.cli import (
     _capabilities,
     _diagnose,
     _doctor,
+    _eval,
     _import,
     _inspect,
     _report,
@@ -43,6 +44,8 @@ app.command(epilog=_inspect.DEMO_EXAMPLE)(_inspect.demo)
 app.command(epilog=_inspect.INSPECT_EXAMPLES)(_inspect.inspect)
 app.command(epilog=_diagnose.DIAGNOSE_EXAMPLES)(_diagnose.diagnose)
 app.command(epilog=_diagnose.PROVE_EXAMPLES)(_diagnose.prove)
+app.command("eval", epilog=_eval.EVAL_EXAMPLES)(_eval.evaluate)
+app.command("compare", epilog=_eval.COMPARE_EXAMPLES)(_eval.compare)
 app.command(epilog=_report.EXAMPLES)(_report.report)
 app.command(epilog=_calibrate.EXAMPLES)(_calibrate.calibrate)
 app.command(epilog=_worker.EXAMPLES)(_worker.worker)

@@ -183,7 +183,7 @@ def _last_diagnosis(trace: Any, db: Any) -> Any:
 
 def _as_then(spec: str | None, option: str, yes: bool) -> Any:
     """What a diagnosis was made with, as far as its name tells."""
-    if spec is None or spec.startswith("likelihood"):
+    if spec is None or ":" not in spec or spec.startswith("likelihood"):
         return spec
     try:
         return loaded_engine(spec, yes)
@@ -203,7 +203,7 @@ def _told_what_it_takes(engines: list[Any], unasked: bool) -> Iterator[None]:
             raise
         names = " and ".join(dict.fromkeys(one.spec for one in _paid(engines)))
         raise ConfigurationError(
-            f"not all of the proof is in the cache, and {names} may cost money. Add --yes to go on, --budget usd=… to cap it"
+            f"not all of the proof is in the cache, and {names} may cost money. Add --yes, or --budget usd=… to cap it"
         ) from error
 
 

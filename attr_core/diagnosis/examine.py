@@ -89,9 +89,10 @@ def examine(
         judge,
         generation=case.generation,
         sources=case.sources,
-        standard=_standard(facts.judged, facts),
+        standard=(standard := _standard(facts.judged, facts)),
         sampling=sampling,
         thresholds=thresholds,
+        recorded=facts.outcome if standard.wanted else Outcome.WRONG,
     )
     try:
         facts = _run_again(case, facts, reruns, thresholds)
@@ -316,7 +317,8 @@ def _run_again(case: Case, facts: Facts, reruns: Reruns, thresholds: Thresholds)
     if facts.repair is not None and facts.kinds(facts.culprits) <= UNTRUSTED:
         other = Intervention(question=OTHER_QUESTION)
         if reruns.can_run(other):
-            facts = replace(facts, other_question=reruns.run([other])[0])
+            obeyed, otherwise = reruns.run([other, replace(other, removed=facts.culprits)])
+            facts = replace(facts, other_question=obeyed, other_without=otherwise)
     if facts.repair is None and facts.reordered is None and not reruns.is_reproducible:
         facts = _look_again(facts, named, singles, reruns, thresholds)
     return replace(facts, unchanged=reruns.run([asis])[0])

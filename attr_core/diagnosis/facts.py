@@ -84,8 +84,8 @@ class Facts:
     of the prompt as it was, ``nothing`` without any source, ``only_right`` with the right columns alone,
     ``without_right`` without those, ``reordered`` in the order that repaired, if one did. ``repair`` is the smallest
     removal that was found to repair, ``of_units`` how many units it takes, ``other_question`` are the runs with another
-    question in place of the user's. What was not run is ``None``. ``trouble`` says why nothing, or not all, could be
-    measured.
+    question in place of the user's, ``other_without`` those without the culprits too. What was not run is ``None``.
+    ``trouble`` says why nothing, or not all, could be measured.
     """
 
     judged: Judged | None
@@ -109,6 +109,7 @@ class Facts:
     without_right: Trials | None = None
     without_wrong: Trials | None = None
     other_question: Trials | None = None
+    other_without: Trials | None = None
     repair: Trials | None = None
     of_units: int = 0
     reordered: Trials | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from attr_core._text.language import guess_language
 from attr_core.diagnosis.facts import Trials
@@ -41,6 +40,8 @@ class Reruns:
     standard : Standard
     sampling : Sampling
     thresholds : Thresholds
+    recorded : Outcome
+        What the recorded answer amounts to: the same text again is not judged anew.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Reruns:
         standard: Standard,
         sampling: Sampling,
         thresholds: Thresholds,
+        recorded: Outcome,
     ) -> None:
         self._engine = engine
         self._judge = judge
@@ -63,7 +65,8 @@ class Reruns:
         self._alike = thresholds.alike
         self._said = [generation.written]
         self._known: dict[Intervention, Trials] = {}
-        self._outcomes: dict[str, Any] = {}
+        self._recorded = recorded
+        self._outcomes: dict[str, Outcome] = {}
         self.judge_cost = Cost()
         self.n_runs = 0
 
@@ -138,6 +141,8 @@ class Reruns:
         return [completion.text for completion in found]
 
     def _judge_texts(self, texts: Sequence[str]) -> None:
+        again = [text for text in texts if text.split() == self._generation.written.split()]
+        self._outcomes |= dict.fromkeys(again, self._recorded)
         new = [text for text in dict.fromkeys(texts) if text not in self._outcomes]
         found, cost = outcomes(self._judge, self._standard, new)
         self._outcomes |= dict(zip(new, found, strict=True))

@@ -57,7 +57,7 @@ def _inconclusive(facts: Facts) -> Finding | None:
     told = list(facts.trouble)
     if facts.outcome is Outcome.UNDETERMINED:
         told += () if told else ("the judge did not say whether the answer is right",)
-    elif _is_wrong(facts) and not facts.tool_errors:
+    elif facts.outcome is not Outcome.RIGHT and not facts.tool_errors:
         told += _unsure(facts)
     return Finding(Label.INCONCLUSIVE, evidence=tuple(told)) if told else None
 
@@ -82,6 +82,8 @@ def _flaky(facts: Facts) -> Finding | None:
     """The unchanged prompt repairs itself, and no change does so more often."""
     runs = facts.unchanged
     if runs is None or not runs.n_repaired or (facts.is_answered_by_other and runs.repairs):
+        return None
+    if facts.outcome is Outcome.RIGHT:  # with a claim too many, which comes and goes
         return None
     if facts.repair is not None or facts.reordered is not None:
         return None
@@ -254,8 +256,11 @@ def _is_single(facts: Facts) -> bool:
 
 
 def _is_injected(facts: Facts) -> bool:
-    other = facts.other_question
-    return facts.repair is not None and other is not None and other.stays
+    """The answer comes to another question too, and no longer once the culprit is gone."""
+    obeyed, otherwise = facts.other_question, facts.other_without
+    if facts.repair is None or obeyed is None or not obeyed.stays:
+        return False
+    return otherwise is not None and not otherwise.stays
 
 
 def _is_unrepaired(facts: Facts) -> bool:

@@ -18,13 +18,16 @@ from attr_core.errors import ConfigurationError, InputError
 from attr_core.evaluation.rows import Row, text_id
 from attr_core.types import ATTRKIT_KEY, Document, Generation, Message, Retrieval, Trace
 
-__all__ = ["CONVERTERS", "INSTRUCTION", "answer_row", "load_app", "name_of", "to_trace"]
+__all__ = ["CONVERTERS", "INSTRUCTION", "PUT_TOGETHER", "answer_row", "load_app", "name_of", "to_trace"]
 
 CONVERTERS = "attrkit.converters"
 """Entry points ``PACKAGE.answer``, ``.documents`` and ``.document``: how a framework's results are read."""
 
 INSTRUCTION = "Answer the question, using only the context."
 """System message of a prompt that is put together, where the application's own is not known."""
+
+PUT_TOGETHER = "put together"
+"""What a trace's metadata says of such a prompt."""
 
 _ANSWERS = ("answer", "response", "output", "result", "text")
 _CONTEXTS = (
@@ -187,7 +190,7 @@ def _built(row: Row, answer: str, documents: Sequence[Document] | None) -> Trace
         expected_chunks=row.expected_chunks,
         tags=row.tags,
         framework="evaluation",
-        metadata={ATTRKIT_KEY: {"prompt": "put together"}},
+        metadata={ATTRKIT_KEY: {"prompt": PUT_TOGETHER}},
     )
 
 

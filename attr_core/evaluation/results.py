@@ -34,7 +34,8 @@ class RowResult:
     """One row of a run: ``status`` is ``done``, ``failed``, or ``answered`` where it is still to be diagnosed.
 
     ``scores`` are the metrics by name; ``segments`` what became of each segment
-    (:func:`attr_core.evaluation.segments.segment_uses`), ``idle`` what those without effect cost.
+    (:func:`attr_core.evaluation.segments.segment_uses`), ``idle`` what those without effect cost. ``own_prompt`` tells
+    whether the prompt is the application's own, not one put together from question and chunks.
     """
 
     id: str
@@ -51,6 +52,7 @@ class RowResult:
     scores: Mapping[str, Score] = field(default_factory=dict)
     segments: tuple[Mapping[str, Any], ...] = ()
     idle: Mapping[str, Any] | None = None
+    own_prompt: bool = True
 
     @property
     def label(self) -> str | None:
@@ -80,6 +82,7 @@ class RowResult:
             "scores": {name: score.to_dict() for name, score in self.scores.items()},
             "segments": [dict(one) for one in self.segments],
             "idle": None if self.idle is None else dict(self.idle),
+            "own_prompt": self.own_prompt,
         }
 
 
@@ -217,6 +220,7 @@ def _result(row: Mapping[str, Any]) -> RowResult:
         tags=tuple(row["tags"] or ()),
         segments=tuple(details.get("segments", ())),
         idle=details.get("idle"),
+        own_prompt=bool(details.get("own_prompt", True)),
         query=row["query"] or "",
         **{name: row[name] for name in ("position", "status", "answer", "expected", "trace_id", "error", "seconds")},
     )

@@ -99,7 +99,7 @@ def summarise(rows: Sequence[RowResult], *, n_rows: int | None = None) -> Summar
         cost=sum((one.cost for one in found), Cost()),
         idle=_idle(done),
         judges=tuple(sorted({one.judge for one in found if one.judge})),
-        notes=_notes(found),
+        notes=(*_of_prompts(done), *_notes(found)),
     )
 
 
@@ -131,6 +131,12 @@ def _notes(found: Sequence[Any]) -> tuple[str, ...]:
     """What the diagnoses note, the commonest first, with how many rows note it."""
     counts = Counter(note for one in found for note in dict.fromkeys(one.notes))
     return tuple(f"{note} ({n} of {len(found)} rows)" for note, n in counts.most_common(5))
+
+
+def _of_prompts(done: Sequence[RowResult]) -> tuple[str, ...]:
+    n = sum(not row.own_prompt for row in done)
+    told = "the prompt was put together from question and chunks, since the application's own is not known"
+    return (f"{told} ({n} of {len(done)} rows)",) if n else ()
 
 
 def _counted(values: Any) -> dict[str, int]:

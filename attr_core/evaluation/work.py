@@ -13,12 +13,12 @@ from attr_core.api import diagnose
 from attr_core.capture import paused
 from attr_core.engines import load_engine
 from attr_core.errors import JudgeError
-from attr_core.evaluation.answers import answer_row, load_app
+from attr_core.evaluation.answers import PUT_TOGETHER, answer_row, load_app
 from attr_core.evaluation.rows import Row
 from attr_core.evaluation.segments import segment_uses, spent_idly
 from attr_core.protocols import Progress
 from attr_core.results import Budget, Diagnosis
-from attr_core.types import Trace
+from attr_core.types import ATTRKIT_KEY, Trace
 
 __all__ = ["Found", "Settings", "answered", "diagnosed", "said"]
 
@@ -86,7 +86,10 @@ def diagnosed(
     if found.grid is None:  # nothing was judged: no result, which another try may have
         raise JudgeError("; ".join(found.evidence) or found.headline)
     uses = segment_uses(trace, found, engine)
-    return Found(found, {"segments": uses, "idle": spent_idly(trace, uses, engine)})
+    told = trace.metadata.get(ATTRKIT_KEY)
+    is_put_together = isinstance(told, Mapping) and told.get("prompt") == PUT_TOGETHER
+    idle = spent_idly(trace, uses, engine)
+    return Found(found, {"segments": uses, "idle": idle, "own_prompt": not is_put_together})
 
 
 def said(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 from attr_core.support.citations import Citation, Citations
 from attr_core.support.conflicts import ClosedBook, Conflict, Conflicts, against_closed_book
 from attr_core.support.grid import Cell, Grid
-from attr_core.support.matrix import Judged, judge_answer
+from attr_core.support.matrix import Judged, judge_answer, verdicts_of
 from attr_core.support.metrics import METRICS, score_all
 from attr_core.support.outcome import Outcome, Standard, is_refusal, outcomes
 from attr_core.support.scores import Metric, Score, mean_of
@@ -28,4 +28,5 @@ __all__ = [
     "mean_of",
     "outcomes",
     "score_all",
+    "verdicts_of",
 ]

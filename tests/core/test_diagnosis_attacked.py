@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from attr_core import diagnose
+from attr_core import cli, diagnose
 from attr_core.api import prove
 from attr_core.diagnosis.examine import OTHER_QUESTION
-from attr_core.errors import BudgetExceededError, EngineError, InputError, JudgeError
+from attr_core.errors import BudgetExceededError, ConfigurationError, EngineError, InputError, JudgeError
 from attr_core.evaluation.planted import PerfectJudge
 from attr_core.protocols import Completion, Price, Sampling
 from attr_core.reports.diagnosis import render_diagnosis
@@ -331,3 +331,53 @@ def test_a_p_value_is_not_called_the_probability_of_chance() -> None:
     text = said.getvalue()
     assert "if the change made no difference" in text
     assert "confidence > 0.99" in text, "no certainty where an engine was only asked some times"
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """A database with a diagnosis made on a model that costs, and judged by a function; and how often the model ran."""
+    paid = _Engine(_follows_wrong)
+    paid.price, paid.spec = Price(1e-6, 1e-6), "test:paid"
+    monkeypatch.setenv("ATTRKIT_DB", str(tmp_path / "a.db"))
+    monkeypatch.setattr("attr_core.engines.load_engine", lambda spec, **_: paid if spec == "test:paid" else _no(spec))
+    monkeypatch.setattr("attr_core.api.load_engine", lambda spec, **_: spec)
+    monkeypatch.setattr("attr_core.api.load_judge", lambda *_, **__: PerfectJudge())
+    _diagnosed(_trace([WRONG, RIGHT], WRONG), paid, db=tmp_path / "a.db")
+    paid.calls = 0
+    return paid
+
+
+def _no(spec: str) -> None:
+    raise ConfigurationError(f"engine {spec!r} has no known prefix")
+
+
+def test_a_proof_that_costs_is_not_made_anew_unasked(stored, capsys) -> None:
+    assert cli._run(["prove", "last"]) == 0, "from the cache"
+    assert cli._run(["prove", "last", "--fresh"]) == 2
+    assert "test:paid may cost money" in capsys.readouterr().err
+    assert stored.calls == 0
+    assert cli._run(["prove", "last", "--fresh", "--yes"]) == 0
+    assert stored.calls == 2
+
+
+def test_a_proof_that_costs_and_is_no_longer_in_the_cache_is_not_made_unasked(stored, capsys) -> None:
+    stored.fingerprint = "of another version"
+    assert cli._run(["prove", "last"]) == 2
+    assert "not all of the proof is in the cache, and test:paid may cost money" in capsys.readouterr().err
+    assert stored.calls == 0
+    assert cli._run(["prove", "last", "--budget", "calls=9"]) == 0
+
+
+def test_a_proof_whose_engine_no_name_loads_says_so(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("ATTRKIT_DB", str(tmp_path / "a.db"))
+    _diagnosed(_trace([WRONG, RIGHT], WRONG), _follows_wrong, db=tmp_path / "a.db")
+    assert cli._run(["prove", "last"]) == 2
+    assert "'test:model', which no name loads; name one with --engine" in capsys.readouterr().err
+
+
+def test_how_finely_the_context_was_cut_is_kept_with_the_proof() -> None:
+    trace = _trace([f"{RIGHT} It is closed on Mondays. {WRONG}", OTHERS[0]], WRONG)
+    found = _diagnosed(trace, _follows_wrong, granularity="sentence")
+    assert found.culprits == ("c0.s3",)
+    assert found.proof is not None
+    assert found.proof["granularity"] == "sentence"

@@ -56,6 +56,11 @@ def test_means_leave_out_what_was_not_measured_and_say_how_much_that_is() -> Non
     assert (summary.cost.calls, summary.cost.usd, summary.failures) == (6, 1.5, (("x", "ValueError: no"),))
 
 
+def test_a_prompt_that_is_not_the_applications_own_is_told(run) -> None:
+    assert "the prompt was put together" in run.summary().notes[0]
+    assert run.summary().notes[0].endswith("(5 of 5 rows)")
+
+
 def test_a_run_of_nothing_but_failures_has_no_means_and_no_zeros() -> None:
     summary = run_of([RowResult("x", 0, "failed", error="no")]).summary()
     assert (summary.metrics, summary.labels, summary.n_done) == ((), {}, 0)
