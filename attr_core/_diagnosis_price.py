@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 from attr_core.capabilities import price_of
 from attr_core.claims import split_claims
 from attr_core.diagnosing import sampling_of
 from attr_core.diagnosis import Case, Thresholds
+from attr_core.diagnosis.examine import is_source
 from attr_core.judge._prices import table_cost
 from attr_core.metering import MeteredEngine
 from attr_core.prompt import count_text, count_tokens, most_tokens
 from attr_core.protocols import Judge, Reproduces
 from attr_core.results import Cost, Plan, Step
+from attr_core.support.conflicts import MAX_PAIRS
 from attr_core.support.matrix import as_segment, reference_text
-from attr_core.types import Claim
+from attr_core.types import Claim, Segment
 
 __all__ = ["plan_of_diagnosis"]
 
@@ -44,6 +47,8 @@ def plan_of_diagnosis(
     rows, columns = [*case.claims, *wanted, question], [*case.sources, *texts]
     asked = {"question": case.question, "repeats": 1, "engine": judge_engine}
     first, most = table_cost(judge, rows, columns, **asked)  # type: ignore[arg-type]
+    for table in _further(case, wanted):
+        most += table_cost(judge, *table, **asked)[1]  # type: ignore[arg-type]
     steps = [_step("judging the answer", first)]
     if attribution is not None:
         steps.append(Step("causes", attribution.calls, attribution.tokens, usd=attribution.usd))
@@ -72,6 +77,17 @@ def plan_of_diagnosis(
         maximum=most,
         notes=("expected for an answer that is wrong, with one culprit; a right one takes no run",),
     )
+
+
+def _further(case: Case, wanted: Sequence[Claim]) -> Iterator[tuple[Sequence[Claim], Sequence[Segment]]]:
+    """Tables that are asked for only where something is missing, at issue or close: at most these."""
+    rows = [*case.claims, *wanted]
+    yield rows, [one for one in case.generation.segments if not is_source(one)]
+    yield wanted, [as_segment(one.id, one.text) for one in case.lost]
+    longest = max(case.sources, key=lambda one: len(one.text), default=None)
+    if longest is not None:  # sentences of segments against segments, and a belief against all of them
+        yield [Claim(0, 0, 0, longest.text)] * MAX_PAIRS, [longest] * MAX_PAIRS
+        yield rows, case.sources
 
 
 def _runs(case: Case, engine: MeteredEngine, limits: Thresholds) -> tuple[int, int]:

@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["judging.md"])
+@pytest.mark.parametrize("name", ["judging.md", "methods.md"])
 def test_code_prints_what_stands_below_it(name: str) -> None:
     blocks = BLOCK.findall((DOCS / name).read_text(encoding="utf-8"))
     shared: dict[str, object] = {"__name__": name}
