@@ -46,7 +46,7 @@ def render_diagnosis(diagnosis: Diagnosis) -> RenderableType:
     if conflicts := list(_conflicts(diagnosis)):
         parts += [Text(), Text("conflicts", style="bold"), *(_indented(line) for line in conflicts)]
     if diagnosis.scores:
-        parts += [Text(), Text("metrics", style="bold"), *(_indented(_score(score)) for score in diagnosis.scores)]
+        parts += [Text(), Text("metrics", style="bold"), *map(_indented, _metrics(diagnosis))]
     parts += [Text(f"note: {visible(note)}", style="yellow") for note in diagnosis.notes]
     parts.append(Text(_foot(diagnosis), style="dim"))
     return Group(*parts)
@@ -124,10 +124,16 @@ def _conflicts(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"{visible(one['first'])} and {visible(one['second'])} contradict each other"
 
 
-def _score(score: Mapping[str, Any]) -> str:
-    if score["value"] is None:
-        return f"{score['name']}: N/A, {visible(score['reason'])}"
-    return f"{score['name']}: {score['value']:.2f} ({score['n']} of {score['of']} judged)"
+def _metrics(diagnosis: Diagnosis) -> Iterator[str]:
+    """Those with a value, then the names of the others by their reason."""
+    missing: dict[str, list[str]] = {}
+    for score in diagnosis.scores:
+        if score["value"] is None:
+            missing.setdefault(score["reason"], []).append(score["name"])
+        else:
+            yield f"{score['name']}: {score['value']:.2f} ({score['n']} of {score['of']} judged)"
+    for reason, names in missing.items():
+        yield f"N/A, {visible(reason)}: {', '.join(names)}"
 
 
 def _foot(diagnosis: Diagnosis) -> str:

@@ -137,7 +137,7 @@ def conflicts(judged: Judged, judge: Judge | None = None, *, max_pairs: int = MA
     asked, left = candidates[:max_pairs] if reads else [], candidates[max_pairs if reads else 0 :]
     if left:
         why = f"at most {max_pairs} are" if reads else "no judge was asked"
-        notes.append(f"{len(left)} pairs of segments that may contradict each other were not judged: {why}")
+        notes.append(f"pairs of segments that may contradict each other and were not judged: {len(left)} ({why})")
     if judge is None or not asked:
         return Conflicts(tuple(found), _pairs(left), notes=tuple(notes))
     direct, unread, cost, told = _direct(judge, judged, asked)
@@ -288,5 +288,5 @@ def _direct(
             found.append(Conflict(one.first, one.second, one.claim, "direct", str(said.rationale[cell]), where))
         elif said.verdicts[cell] == _UNDETERMINED:
             unread.append(one)
-    notes = [f"the judge gave no verdict on {len(unread)} pairs of segments"] if unread else []
+    notes = [f"pairs of segments on which the judge gave no verdict: {len(unread)}"] if unread else []
     return found, unread, said.cost, [*said.notes, *notes]

@@ -168,7 +168,7 @@ def test_all_pairs_are_asked_about_in_one_table_up_to_the_cap_and_the_rest_is_to
     found = conflicts(judged_of(texts, {}), judge)
     assert len(judge.seen) == 1
     assert len(found.unchecked) == 10 - MAX_PAIRS
-    assert found.notes == ("4 pairs of segments that may contradict each other were not judged: at most 6 are",)
+    assert found.notes == ("pairs of segments that may contradict each other and were not judged: 4 (at most 6 are)",)
     rows, columns = judge.seen[0]
     assert len(rows) <= MAX_PAIRS >= len(columns)
     assert len(set(rows)) == len(rows)
@@ -184,14 +184,16 @@ def test_every_direct_verdict_lands_on_its_own_pair() -> None:
 def test_without_a_judge_only_the_table_is_read_and_the_rest_is_told() -> None:
     found = conflicts(judged_of([FIRST, SECOND], {}))
     assert (found.pairs, found.unchecked) == ((), ((0, 1),))
-    assert found.notes == ("1 pairs of segments that may contradict each other were not judged: no judge was asked",)
+    assert found.notes == (
+        "pairs of segments that may contradict each other and were not judged: 1 (no judge was asked)",
+    )
 
 
 def test_a_pair_without_a_verdict_stays_unchecked() -> None:
     sentence = "The Aldemoor fair opened in 1911."
     found = conflicts(judged_of([FIRST, SECOND], {}), Asked({(sentence, SECOND): UNDETERMINED}))
     assert (found.pairs, found.unchecked) == ((), ((0, 1),))
-    assert found.notes == ("the judge gave no verdict on 1 pairs of segments",)
+    assert found.notes == ("pairs of segments on which the judge gave no verdict: 1",)
 
 
 @pytest.mark.parametrize("error", [EngineError("the model is down"), BudgetExceededError("calls=0 is spent")])
