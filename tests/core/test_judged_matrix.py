@@ -45,9 +45,7 @@ def reads(prompt: Prompt) -> str:
     return json.dumps({"verdicts": rows})
 
 
-def test_three_claims_and_five_segments_take_few_calls_for_everything_and_each_verdict_is_in_its_cell() -> (
-    None
-):
+def test_three_claims_and_five_segments_take_few_calls_for_everything_and_each_verdict_is_in_its_cell() -> None:
     engine = ScriptedEngine(reads)
     judge = LLMJudge(engine)
     judged = judge_answer(
