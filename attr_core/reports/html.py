@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import functools
-import hashlib
 from collections.abc import Sequence
-from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from attr_core.attribution import Attribution
 from attr_core.errors import InputError
-from attr_core.reports._html.inert import inert
+from attr_core.reports._html.document import asset, policy_of, template
 from attr_core.reports._html.page import page_of
 from attr_core.results import Diagnosis
 from attr_core.types import Trace
-
-if TYPE_CHECKING:
-    import jinja2
 
 __all__ = ["html_report"]
 
@@ -70,46 +62,7 @@ def html_report(
             f"the attribution is of model call {attribution.generation_id}, the diagnosis of "
             f"{diagnosis.generation_id}; give two of one call, or one of them"
         )
-    style, script = _asset("page.css"), _asset("page.js")
-    return _template().render(
-        style=style, script=script, policy=_policy(style, script), **page_of(trace, attribution, diagnosis, others)
+    style, script = asset("page.css"), asset("page.js")
+    return template("page.html").render(
+        style=style, script=script, policy=policy_of(style, script), **page_of(trace, attribution, diagnosis, others)
     )
-
-
-def _policy(style: str, script: str) -> str:
-    return (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-@functools.cache
-def _asset(name: str) -> str:
-    """A file beside the page's code; with the line ends that a browser reads, since its hash is of these."""
-    text = (files("attr_core.reports") / "_html" / name).read_text(encoding="utf-8")
-    return text.replace("\r\n", "\n")
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    import jinja2
-
-    environment = jinja2.Environment(
-        autoescape=True,
-        finalize=inert,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["verbatim"] = _verbatim
-    return environment.from_string(_asset("page.html"))
-
-
-def _verbatim(text: str) -> str:
-    """The page's own style or script, which no text of a run is part of."""
-    from markupsafe import Markup
-
-    return Markup(text)  # noqa: S704

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from report_samples import QUESTION, TEXTS, attribution_of, diagnosis_of, run
 
+from attr_core.evaluation.results import EvaluationRun, RowResult
 from attr_core.reports.html import html_report
+from attr_core.reports.set_html import html_set_report
 
 pytestmark = pytest.mark.browser
 
@@ -132,6 +134,32 @@ def test_hostile_texts_stay_text_and_long_words_wrap(opened: Any, width: int) ->
     assert page.locator("img").count() == 0
     assert ATTACK in page.locator("p.answer").inner_text()
     assert ATTACK in page.locator("#s1").inner_text()
+
+
+def _set(text: str) -> str:
+    """Of an evaluation: a row that failed, one that is wrong, and one that is fine."""
+    wrong = replace(diagnosis_of(run()), headline=text, evidence=(text,), fixes=(text,))
+    hurt = {"id": text, "group": text, "kind": "retrieved", "text": text, "tokens": 9, "helped": None, "idle": True}
+    told = {"query": text, "answer": text, "tags": (text,), "segments": ({**hurt, "hurt": "proved"},)}
+    rows = (
+        RowResult(f"a {text}", 0, "failed", error=text),
+        *(RowResult(f"{n} {text}", n, "done", diagnosis=wrong, **told) for n in (1, 2)),
+        RowResult(f"b {text}", 3, "done", diagnosis=replace(wrong, label="ok", outcome="right")),
+    )
+    return html_set_report(EvaluationRun("ev_1", text, 5, rows, {"app": text}, is_finished=False))
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_the_report_of_a_set_is_quiet_and_as_wide_as_its_window(opened: Any, width: int, scheme: str) -> None:
+    page = opened(_set("Rows of the archive"), width=width, scheme=scheme)
+    _keep(page, f"set-{width}-{scheme}")
+    assert page.evaluate(CONTRAST) == []
+    page = opened(_set(f"{ATTACK} {'x' * 3_000}"), width=width, scheme=scheme)
+    _open_all(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("script, img").count() == 0
+    page.locator("#sources a").first.press("Enter")
+    assert page.evaluate("document.querySelector(':target').className") == "sample"
 
 
 def test_a_claim_is_reached_and_opened_by_keyboard(opened: Any) -> None:
