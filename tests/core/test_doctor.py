@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from attr_core import _installed, cli, doctor, engines
+from attr_core._storage.schema import MIGRATIONS
 from attr_core.cache import Cache
 from attr_core.capabilities import probe
 from attr_core.engines import local_models
@@ -56,7 +57,14 @@ def run(capsys, *arguments):
 def test_a_working_machine_is_said_to_work(capsys, database, engine):
     code, out, err = run(capsys)
     assert (code, err) == (0, "")
-    for part in ("python 3.", "attrkit 0.", "numpy ", "1 trace, 0 attributions", "schema 2", "mode 0600"):
+    for part in (
+        "python 3.",
+        "attrkit 0.",
+        "numpy ",
+        "1 trace, 0 attributions",
+        f"schema {len(MIGRATIONS)}",
+        "mode 0600",
+    ):
         assert part in out
     assert "1 measured value" in out
     assert "hf:known (the default): answers to generate, score; window of 512 tokens" in out
@@ -277,6 +285,8 @@ def test_extras_are_read_from_what_is_installed_or_the_checkout(monkeypatch):
         "langgraph",
         "llamaindex",
         "haystack",
+        "otel",
+        "ray",
     }
 
 

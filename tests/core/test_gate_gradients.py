@@ -205,7 +205,7 @@ def in_float64(engine):
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("fixture", ["small_engine", "gemma_engine"])
+@pytest.mark.parametrize("fixture", ["small_engine", pytest.param("gemma_engine", marks=pytest.mark.slow)])
 def test_gradients_on_real_weights_equal_finite_differences(request, fixture):
     engine = in_float64(request.getfixturevalue(fixture))
     request.getfixturevalue("throughout")  # loading would not take it

@@ -201,7 +201,7 @@ def test_a_row_holds_what_is_shown_of_a_cell() -> None:
     found = grid(judged_of({(0, 0): "entails"}), attribution, citations(ANSWER, CLAIMS, SEGMENTS))
     first, *others = found.rows()
     assert first == {
-        "claim": ANSWER[:28], "claim_index": 0, "segment": "c0", "used": True, "support": "entails",
+        "claim": ANSWER[:28], "claim_index": 0, "span": [0, 28], "segment": "c0", "used": True, "support": "entails",
         "cell": "used and supported", "cited": True, "post_hoc": False, "sentence": (10, 34), "effect": 10.0,
         "low": 9.0, "high": 11.0, "words": ANSWER[:28],
     }  # fmt: skip

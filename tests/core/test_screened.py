@@ -949,6 +949,7 @@ def year_of(found: Attribution) -> int:
     return row
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_on_a_real_model_the_planted_chunk_alone_drives_the_year(small_engine: Engine) -> None:
     found = attribute(asked(CHUNKS), engine=small_engine, db=":memory:", regenerations=False)

@@ -394,7 +394,7 @@ def test_a_stale_prompt_gives_way_at_the_second_batch(tiny_engine):
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("fixture", ["small_engine", "gemma_engine"])
+@pytest.mark.parametrize("fixture", ["small_engine", pytest.param("gemma_engine", marks=pytest.mark.slow)])
 def test_on_real_weights_leaving_one_out_scores_as_in_plain_passes(request, fixture):
     engine = request.getfixturevalue(fixture)
     facts = [f"Fact {n}: the tower of city {n} opened in {1800 + n}." for n in range(36)]

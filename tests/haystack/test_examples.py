@@ -31,6 +31,7 @@ def printed(name, tmp_path):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_pipeline_names_the_document_that_its_answer_came_from(small_engine, tmp_path):
     answer, *lines = printed("haystack_pipeline.py", tmp_path).splitlines()
     assert "1911" in answer
@@ -42,6 +43,7 @@ def test_the_pipeline_names_the_document_that_its_answer_came_from(small_engine,
     assert set(scores) == {"lantern", "torch", "guild", "river"}
 
 
+@pytest.mark.slow
 def test_the_agents_answer_came_from_a_tool_and_its_call_from_an_earlier_turn(small_engine, tmp_path):
     said = printed("haystack_agent.py", tmp_path)
     answer, calls = said.split("step 1 of 2: ")

