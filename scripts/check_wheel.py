@@ -33,6 +33,7 @@ from attr_core import *
 check_nothing_heavy("from attr_core import *")
 
 modules = [info.name for info in pkgutil.walk_packages(attr_core.__path__, "attr_core.") if "._" not in info.name]
+modules.remove("attr_core.pytest_plugin")  # which pytest alone imports
 for name in [*modules, "attr_langchain", "attr_llamaindex", "attr_haystack"]:
     try:
         importlib.import_module(name)
