@@ -113,7 +113,7 @@ def _over_refusal(facts: Facts) -> Finding | None:
 
 
 def _ok(facts: Facts) -> Finding | None:
-    if facts.outcome is not Outcome.RIGHT or (facts.at_issue and facts.repair is not None):
+    if facts.outcome is not Outcome.RIGHT or _is_injected(facts):
         return None
     told = ["the answer states what is expected" if facts.has_expected else "every claim is stated by some segment"]
     if facts.at_issue:
@@ -171,7 +171,7 @@ def _chunk_dominance(facts: Facts) -> Finding | None:
 
 def _distraction(facts: Facts) -> Finding | None:
     """Only removing several repairs, and they have nothing to do with the matter."""
-    if facts.repair is None or facts.of_units < 2 or facts.reordered is not None:
+    if not _is_misled(facts) or facts.of_units < 2 or facts.reordered is not None:
         return None
     if set(facts.culprits) & set(facts.wrong):
         return None
@@ -179,7 +179,7 @@ def _distraction(facts: Facts) -> Finding | None:
 
 
 def _memory_override(facts: Facts) -> Finding | None:
-    if facts.repair is None or not facts.culprits or not facts.are_remembered(facts.culprits):
+    if not _is_misled(facts) or not facts.culprits or not facts.are_remembered(facts.culprits):
         return None
     return Finding(Label.MEMORY_OVERRIDE, facts.culprits, facts.repair, _without(facts))
 
@@ -227,7 +227,7 @@ def _position(facts: Facts) -> Finding | None:
 
 def _compound(facts: Facts) -> Finding | None:
     """Only removing several repairs, and they have to do with the matter."""
-    if facts.repair is None or facts.of_units < 2 or not set(facts.culprits) & set(facts.wrong):
+    if not _is_misled(facts) or facts.of_units < 2 or not set(facts.culprits) & set(facts.wrong):
         return None
     return Finding(Label.COMPOUND, facts.culprits, facts.repair, (*_without(facts), "leaving any of them in does not"))
 
@@ -251,8 +251,13 @@ def _is_wrong(facts: Facts) -> bool:
     return facts.outcome in (Outcome.WRONG, Outcome.INCOMPLETE, Outcome.REFUSED) or bool(facts.at_issue)
 
 
+def _is_misled(facts: Facts) -> bool:
+    """Something was removed, and the answer is repaired; a right one that says too much is none of that."""
+    return facts.repair is not None and facts.outcome is not Outcome.RIGHT
+
+
 def _is_single(facts: Facts) -> bool:
-    return facts.repair is not None and facts.of_units < 2 and bool(facts.culprits)
+    return _is_misled(facts) and facts.of_units < 2 and bool(facts.culprits)
 
 
 def _is_injected(facts: Facts) -> bool:

@@ -344,3 +344,21 @@ def test_segments_that_contradict_what_the_model_believes_are_named() -> None:
     found = _diagnosis(sample)
     against = [one for one in found.conflicts if one["second"] == "the model's own belief"]
     assert {one["first"] for one in against} >= set(sample.right)
+
+
+def test_a_right_answer_that_says_too_much_is_right_whatever_makes_it_say_less() -> None:
+    sample = next(one for one in planted(labels=("ok",), per_label=10) if one.expected and one.irrelevant)
+    asked = sample.trace.generations[-1]
+    said = f"{sample.trace.answer} The Corvath Stone Theatre opened in 1999."
+    chunk = next(one.text for one in sample.trace.documents if one.id in sample.irrelevant)
+
+    def answers(prompt) -> str:
+        told = " ".join(message.content for message in prompt.messages)
+        return "Hello." if "say hello" in told else said if chunk in told else sample.trace.answer or ""
+
+    engine = ScriptedEngine(answers)
+    trace = replace(sample.trace.with_generation(replace(asked, response=said)), answer=said)
+    found = diagnose(
+        trace, expected=sample.expected, engine=_WithoutScores(engine), judge=PerfectJudge(), db=":memory:"
+    )
+    assert (found.label, found.secondary) == ("ok", ())
