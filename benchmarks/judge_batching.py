@@ -1,8 +1,9 @@
 """Does a judge say the same of many pairs in one call as of each pair alone, and how often is it right?
 
 Pairs are the answers' claims and the segments of planted runs: invented facts, so that the truth is known by rule. Each
-run's table is judged in calls of 24 pairs and then pair by pair. Prints their agreement, the accuracy of both, how many
-stayed undetermined, and the balance of the classes: a judge that always says "neutral" agrees with itself too.
+run's table is judged in calls of 24 pairs and then pair by pair. What cannot be read is not asked again. Prints their
+agreement, the accuracy of both, how many stayed undetermined, and the balance of the classes: a judge that always says
+"neutral" agrees with itself too.
 
 usage: python benchmarks/judge_batching.py [--judge SPEC] [--samples 6] [--seed 0]
 """
@@ -26,7 +27,12 @@ SHOWN = ("entails", "contradicts", "neutral", "undetermined")
 
 def verdicts(engine: Any, samples: int, seed: int) -> dict[str, list[str]]:
     """Of all pairs: by rule, many to a call, and one to a call."""
-    judges = {"rule": PerfectJudge(), "batched": LLMJudge(engine), "single": LLMJudge(engine, max_cells=1)}
+    short = {"reasoning_tokens": 32, "retries": 0}  # small models fill whatever room they have
+    judges = {
+        "rule": PerfectJudge(),
+        "batched": LLMJudge(engine, **short),
+        "single": LLMJudge(engine, max_cells=1, **short),
+    }
     found: dict[str, list[str]] = {name: [] for name in judges}
     labels = ("ok", "context_conflict", "chunk_dominance", "misreading", "incomplete_answer", "memory_override")
     per_label = -(-samples // len(labels))
