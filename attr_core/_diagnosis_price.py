@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from attr_core.capabilities import price_of
 from attr_core.claims import split_claims
@@ -16,7 +17,7 @@ from attr_core.prompt import count_text, count_tokens, most_tokens
 from attr_core.protocols import Judge, Reproduces
 from attr_core.results import Cost, Plan, Step
 from attr_core.support.conflicts import MAX_PAIRS
-from attr_core.support.matrix import as_segment, reference_text
+from attr_core.support.matrix import reference_text
 from attr_core.types import Claim, Segment
 
 __all__ = ["plan_of_diagnosis"]
@@ -42,13 +43,13 @@ def plan_of_diagnosis(
     """
     wanted = split_claims(case.expected) if case.expected else ()
     question = Claim(0, 0, 0, case.question or "")
-    texts = [as_segment("answer", case.generation.written)]
-    texts += [as_segment("expected", reference_text(case.question, case.expected))] if case.expected else []
+    texts = [Segment.quoted("answer", case.generation.written)]
+    texts += [Segment.quoted("expected", reference_text(case.question, case.expected))] if case.expected else []
     rows, columns = [*case.claims, *wanted, question], [*case.sources, *texts]
-    asked = {"question": case.question, "repeats": 1, "engine": judge_engine}
-    first, most = table_cost(judge, rows, columns, **asked)  # type: ignore[arg-type]
+    cost_of = partial(table_cost, judge, question=case.question, repeats=1, engine=judge_engine)
+    first, most = cost_of(rows, columns)
     for table in _further(case, wanted):
-        most += table_cost(judge, *table, **asked)[1]  # type: ignore[arg-type]
+        most += cost_of(*table)[1]
     steps = [_step("judging the answer", first)]
     if attribution is not None:
         steps.append(Step("causes", attribution.calls, attribution.tokens, usd=attribution.usd))
@@ -60,9 +61,9 @@ def plan_of_diagnosis(
         steps.append(_step("running the prompt again", _cost(engine, n, read, written)))
         most += _cost(engine, n_most, most_tokens(engine.engine, case.generation.prompt), longest)
         standard = wanted or case.claims
-        again, _ = table_cost(judge, standard, texts[:1] * max(n // 2, 1), **asked)  # type: ignore[arg-type]
-        long = as_segment("answer", "x" * 4 * longest)
-        _, again_most = table_cost(judge, standard, [long] * n_most, **asked)  # type: ignore[arg-type]
+        again, _ = cost_of(standard, texts[:1] * max(n // 2, 1))
+        long = Segment.quoted("answer", "x" * 4 * longest)
+        _, again_most = cost_of(standard, [long] * n_most)
         steps.append(_step("judging what it says", again))
         most += again_most
     specs = [None if engine is None else engine.spec, getattr(judge, "spec", None)]
@@ -83,7 +84,7 @@ def _further(case: Case, wanted: Sequence[Claim]) -> Iterator[tuple[Sequence[Cla
     """Tables that are asked for only where something is missing, at issue or close: at most these."""
     rows = [*case.claims, *wanted]
     yield rows, [one for one in case.generation.segments if not is_source(one)]
-    yield wanted, [as_segment(one.id, one.text) for one in case.lost]
+    yield wanted, [Segment.quoted(one.id, one.text) for one in case.lost]
     longest = max(case.sources, key=lambda one: len(one.text), default=None)
     if longest is not None:  # sentences of segments against segments, and a belief against all of them
         yield [Claim(0, 0, 0, longest.text)] * MAX_PAIRS, [longest] * MAX_PAIRS

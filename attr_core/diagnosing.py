@@ -22,6 +22,7 @@ from attr_core.errors import AttrkitError, InputError
 from attr_core.interventions import Intervention, sampling_like
 from attr_core.measuring import answers_for, versions
 from attr_core.metering import MeteredEngine
+from attr_core.outcomes import Outcome
 from attr_core.planning import generation_of
 from attr_core.prompt import candidates, count_text
 from attr_core.protocols import Judge, Sampling
@@ -32,7 +33,7 @@ from attr_core.support.conflicts import against_closed_book
 from attr_core.support.grid import grid
 from attr_core.support.matrix import Judged
 from attr_core.support.metrics import score_all
-from attr_core.support.outcome import Outcome, Standard
+from attr_core.support.outcome import Standard
 from attr_core.support.retrieval import retrieval_precision, retrieval_recall
 from attr_core.types import Generation, SegmentKind, ToolCall, Trace
 

@@ -33,7 +33,6 @@ from attr_core.protocols import Estimator, SizesScores, SizesTails, TailSize
 from attr_core.results import Cost, Plan, Step
 from attr_core.types import Claim, Message, Prompt, Segment
 from attr_core.values import can_hide
-from attr_core.values._judging import as_text
 
 __all__ = [
     "N_REPEATS_GENERATED",
@@ -288,14 +287,14 @@ def _screening(setup: Setup, sizes: _Sizes) -> tuple[list[Step], Cost]:
 def answers_judged(setup: Setup, n_answers: int, *, at_most: bool = False) -> tuple[Sequence[Claim], Sequence[Segment]]:
     """The table of so many answers, as long as the recorded one or as may be, against what is expected."""
     text = "token " * setup.sampling.max_tokens if at_most else setup.response
-    return split_claims(setup.expected) if setup.expected else (), [as_text("", text)] * n_answers
+    return split_claims(setup.expected) if setup.expected else (), [Segment.quoted("", text)] * n_answers
 
 
 def _reading(setup: Setup) -> tuple[list[Step], Cost]:
     """As :func:`_ablating`, where all that is asked is a judge, once for all ablations."""
     claims, columns = list(setup.claims), list(setup.columns)
     expected, most = judged(setup, claims, columns)
-    whole = as_text("", "\n\n".join(segment.text for segment in columns))
+    whole = Segment.quoted("", "\n\n".join(segment.text for segment in columns))
     if isinstance(setup.algorithm, CounterfactualFaithfulness) and setup.algorithm.joint and len(columns) > 1:
         for n_texts in (1, len(columns), len(claims)):
             most += judged(setup, claims, [whole] * n_texts)[1]

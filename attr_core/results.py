@@ -2,7 +2,7 @@
 
 Frozen, slotted dataclasses; arrays are read-only and classes that hold arrays compare by identity. Undefined is NaN (or
 ``undetermined``), never 0. Apart from :mod:`attr_core.types` because these change with the methods, those with the
-frameworks.
+frameworks. Past 400 lines because a diagnosis reads, writes and shows itself, and stands with what it is made of.
 """
 
 from __future__ import annotations

@@ -253,6 +253,11 @@ class Segment:
     located: str | None = None
     coverage: float = 1.0
 
+    @classmethod
+    def quoted(cls, id: str, text: str) -> Segment:  # noqa: A002
+        """A text of no prompt, to be judged as segments are: an answer, or what is expected."""
+        return cls(id, SegmentKind.ASSISTANT_TURN, text, (Location(0, 0, len(text)),))
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:

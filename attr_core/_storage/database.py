@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from attr_core._storage.forks import GATE
 from attr_core._storage.schema import APPLICATION_ID, MIGRATIONS, apply
 from attr_core.errors import AttrkitError, StoreError
 
@@ -49,64 +50,8 @@ _ABANDONED: list[sqlite3.Connection] = []
 _WRITERS: dict[str, threading.Lock] = {}
 """File -> whose turn it is in this process: threads that poll SQLite's own lock may wait for ever among many."""
 
-_FORK_SECONDS = 1.0
-"""How long a fork waits for threads that are using SQLite; they wait twice that for the fork."""
-
-_forked_amid = False
-"""Whether this process was forked while a thread of its parent used SQLite, whose state nobody here can set right."""
-
-
-class _Gate:
-    """Lets any number of threads use SQLite at a time, and a fork happen while none does.
-
-    A child would inherit the locks that another thread holds just then, SQLite's own and those of a database in memory,
-    and wait for them for ever.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._n_inside = 0
-        self._forking: int | None = None
-
-    def __enter__(self) -> None:
-        with self._changed:
-            if self._forking is not None:
-                self._changed.wait_for(lambda: self._forking in (None, threading.get_ident()), 2 * _FORK_SECONDS)
-            self._n_inside += 1
-
-    def __exit__(self, *exception: object) -> None:
-        with self._changed:
-            self._n_inside -= 1
-            self._changed.notify_all()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no thread is using SQLite."""
-        return not self._n_inside
-
-    def close(self) -> None:
-        with self._changed:
-            self._forking = threading.get_ident()
-            self._changed.wait_for(lambda: not self._n_inside, _FORK_SECONDS)
-
-    def open(self) -> None:
-        with self._changed:
-            self._forking = None
-            self._changed.notify_all()
-
-
-_gate = _Gate()
-
-
-def _start_over() -> None:
-    global _gate, _forked_amid
-    _forked_amid = _forked_amid or not _gate.is_empty
-    _gate = _Gate()
-    _WRITERS.clear()  # the threads that held them do not live in a child
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=lambda: _gate.close(), after_in_parent=lambda: _gate.open(), after_in_child=_start_over)
+    os.register_at_fork(after_in_child=_WRITERS.clear)  # the threads that held them do not live in a child
 
 
 def default_path() -> Path:
@@ -189,7 +134,7 @@ class Database:
 
     def release_pages(self) -> None:
         """Give the space of what was deleted back to the file system, where nobody is in the way."""
-        with contextlib.suppress(self._error), self._queued(), _gate, self._translated(), self._turn:
+        with contextlib.suppress(self._error), self._queued(), GATE, self._translated(), self._turn:
             conn = self._connection()
             conn.executescript("PRAGMA incremental_vacuum")  # execute() would take a single step, which is one page
             if self.path != MEMORY:
@@ -216,7 +161,7 @@ class Database:
 
     @contextlib.contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        with _gate, self._translated(), self._turn:
+        with GATE, self._translated(), self._turn:
             db = self._connection()
             db.execute(begin)
             try:
@@ -232,7 +177,7 @@ class Database:
             raise self._error(f"{self.path} was closed; open it again")
         handle: _Handle | None = getattr(self._local, "handle", None)
         if handle is None or handle.pid != os.getpid():
-            if _forked_amid:  # its locks may be held for ever, and what it thinks of a file's locks may be wrong
+            if GATE.is_unsound:  # its locks may be held for ever, and what it thinks of a file's locks may be wrong
                 raise self._error(
                     f"{self.path} cannot be used: this process was forked while a thread was using SQLite; start it "
                     "with spawn, or before that"
@@ -281,7 +226,7 @@ class _Handle:
 
 def _close(connection: sqlite3.Connection, pid: int) -> None:
     if os.getpid() == pid:
-        with _gate:
+        with GATE:
             connection.close()
     else:
         _ABANDONED.append(connection)

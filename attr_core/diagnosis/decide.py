@@ -76,12 +76,10 @@ def _confidence(finding: Finding, facts: Facts) -> float:
     1 where the engine reproduces itself: one run is all runs. NaN where the label does not rest on a repair.
     """
     changed, unchanged = finding.proof, facts.unchanged
-    if changed is None or unchanged is None or not changed.intervention.to_dict(facts.sources) or changed is unchanged:
+    if changed is None or unchanged is None or changed is unchanged or not changed.n_repaired:
         return math.nan
     if facts.is_reproducible:
         return 1.0
-    if not changed.n_repaired:
-        return math.nan
     rng = np.random.default_rng(0)
     rates = [rng.beta(0.5 + one.n_repaired, 0.5 + one.n - one.n_repaired, N_DRAWS) for one in (changed, unchanged)]
     return float(np.mean(rates[0] > rates[1]))

@@ -15,12 +15,13 @@ from attr_core.diagnosis.thresholds import Thresholds
 from attr_core.errors import AttrkitError
 from attr_core.interventions import Intervention
 from attr_core.metering import MeteredEngine
+from attr_core.outcomes import Outcome, outcome_of
 from attr_core.protocols import Judge, Sampling
 from attr_core.results import Cost, SupportVerdict
 from attr_core.similar import near_duplicates
 from attr_core.support.conflicts import conflicts
-from attr_core.support.matrix import Judged, as_segment, judge_answer, verdicts_of
-from attr_core.support.outcome import Outcome, Standard, is_refusal, outcome_of
+from attr_core.support.matrix import Judged, judge_answer, verdicts_of
+from attr_core.support.outcome import Standard, is_refusal
 from attr_core.types import Claim, Document, Generation, Segment, SegmentKind, ToolCall
 
 __all__ = ["OTHER_QUESTION", "Case", "examine", "is_source"]
@@ -227,7 +228,7 @@ def _need(case: Case, judged: Judged, judge: Judge, instructed: _Instructed) -> 
     cost, dropped = Cost(), [one for one in case.lost if one.id in case.expected_chunks]
     if case.lost:
         missing = [claim for claim, is_there in zip(judged.wanted, stated.tolist(), strict=True) if not is_there]
-        columns = [as_segment(one.id, one.text) for one in case.lost]
+        columns = [Segment.quoted(one.id, one.text) for one in case.lost]
         found = verdicts_of(judge, missing, columns, question=judged.question)
         cost = found.cost
         dropped += [case.lost[column] for column in sorted(_columns(found.verdicts, _ENTAILS))]

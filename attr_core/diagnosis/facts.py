@@ -11,10 +11,10 @@ import numpy as np
 from scipy import stats
 
 from attr_core.interventions import Intervention
+from attr_core.outcomes import Outcome
 from attr_core.results import Cost, SupportVerdict
 from attr_core.support.conflicts import Conflict
 from attr_core.support.matrix import Judged
-from attr_core.support.outcome import Outcome
 from attr_core.types import Document, Segment, SegmentKind, ToolCall
 
 __all__ = ["Facts", "Need", "Trials", "repair_p_value"]

@@ -13,10 +13,11 @@ from attr_core.errors import AttrkitError, SegmentationError
 from attr_core.interventions import Intervention, prompt_under
 from attr_core.metering import MeteredEngine
 from attr_core.metrics import token_overlap
+from attr_core.outcomes import Outcome
 from attr_core.protocols import Judge, Reproduces, Sampling
 from attr_core.results import Cost
 from attr_core.support._sentences import said
-from attr_core.support.outcome import Outcome, Standard, outcomes
+from attr_core.support.outcome import Standard, outcomes
 from attr_core.types import Generation, Segment
 
 __all__ = ["Reruns"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from attr_core.diagnosis.facts import UNTRUSTED, Facts, Need, Trials
-from attr_core.support.outcome import Outcome
+from attr_core.outcomes import Outcome
 
 __all__ = ["Finding", "Label", "findings"]
 

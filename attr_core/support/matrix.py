@@ -14,9 +14,9 @@ from attr_core.claims import split_claims
 from attr_core.errors import AttrkitError, InputError, JudgeError
 from attr_core.protocols import Judge
 from attr_core.results import Support, SupportVerdict, freeze_arrays
-from attr_core.types import Claim, Location, Segment, SegmentKind
+from attr_core.types import Claim, Segment
 
-__all__ = ["Judged", "as_segment", "judge_answer", "reference_text", "verdicts_of"]
+__all__ = ["Judged", "judge_answer", "reference_text", "verdicts_of"]
 
 _HELPS = "The text states something that helps to answer the question"
 
@@ -98,9 +98,9 @@ def judge_answer(
     helps = bool(question) and reads
     if helps:
         rows.append(Claim(len(rows), 0, 0, f"{_HELPS}: {question}"))
-    texts = [as_segment("answer", answer)]
+    texts = [Segment.quoted("answer", answer)]
     if expected:
-        texts.append(as_segment("expected", reference_text(question, expected)))
+        texts.append(Segment.quoted("expected", reference_text(question, expected)))
     found = verdicts_of(judge, rows, [*segments, *texts], question=question or None)
     n, m, columns = len(claims), len(asked), len(segments)
     verdicts = found.verdicts.reshape(len(rows), columns + len(texts))
@@ -152,11 +152,6 @@ def verdicts_of(
     if unknown := sorted(set(map(str, found.verdicts.flat)) - set(SupportVerdict)):
         raise JudgeError(f"{name} gave the verdict {unknown[0][:40]!r}; let it say one of {', '.join(SupportVerdict)}")
     return found
-
-
-def as_segment(name: str, text: str) -> Segment:
-    """A text that is judged like a segment of the context."""
-    return Segment(name, SegmentKind.ASSISTANT_TURN, text, (Location(0, 0, len(text)),))
 
 
 def reference_text(question: str | None, expected: str) -> str:

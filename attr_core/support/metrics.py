@@ -94,13 +94,12 @@ def faithfulness(judged: Judged) -> Score:
     >>> from attr_core.claims import split_claims
     >>> from attr_core.results import SupportVerdict
     >>> from attr_core.support import judge_answer
-    >>> from attr_core.support.matrix import as_segment
+    >>> from attr_core.types import Segment
     >>> from attr_core.testing import ScriptedJudge
     >>> judge = ScriptedJudge({("It opened in 1911.", "The fair opened in 1911."): SupportVerdict.ENTAILS})
     >>> answer = "It opened in 1911. Ann opened it."
-    >>> judged = judge_answer(
-    ...     judge, answer=answer, claims=split_claims(answer), segments=[as_segment("c0", "The fair opened in 1911.")]
-    ... )
+    >>> segments = [Segment.quoted("c0", "The fair opened in 1911.")]
+    >>> judged = judge_answer(judge, answer=answer, claims=split_claims(answer), segments=segments)
     >>> print(faithfulness(judged))
     faithfulness 0.50 (2 of 2 claims)
     """

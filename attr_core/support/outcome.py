@@ -4,32 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from attr_core._text.refusals import declines
+from attr_core.outcomes import Outcome, outcome_of
 from attr_core.protocols import Judge
-from attr_core.results import Cost, SupportVerdict
-from attr_core.support.matrix import as_segment, verdicts_of
-from attr_core.types import Claim
+from attr_core.results import Cost
+from attr_core.support.matrix import verdicts_of
+from attr_core.types import Claim, Segment
 
-__all__ = ["Outcome", "Standard", "is_refusal", "outcome_of", "outcomes"]
-
-
-class Outcome(StrEnum):
-    """What an answer amounts to.
-
-    ``right``: it states everything that is expected, and nothing that is not to be said. ``incomplete``: a part of what
-    is expected, nothing against it. ``wrong``: something against it, or nothing of it. ``refused``: it declines to
-    answer. ``changed``: no answer is expected, and it no longer says what was at issue. ``undetermined``: the judge did
-    not say.
-    """
-
-    RIGHT = "right"
-    INCOMPLETE = "incomplete"
-    WRONG = "wrong"
-    REFUSED = "refused"
-    CHANGED = "changed"
-    UNDETERMINED = "undetermined"
+__all__ = ["Standard", "is_refusal", "outcomes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +60,12 @@ def outcomes(judge: Judge, standard: Standard, texts: Sequence[str]) -> tuple[tu
     cost = Cost()
     if asked and rows:
         found = verdicts_of(
-            judge, rows, [as_segment(f"a{n}", text) for n, text in enumerate(asked)], question=standard.question
+            judge, rows, [Segment.quoted(f"a{n}", text) for n, text in enumerate(asked)], question=standard.question
         )
         cost = found.cost
         for column, text in enumerate(asked):
             known[text] = outcome_of(found.verdicts[:, column].tolist(), is_wanted=bool(standard.wanted))
     return tuple(_outcome(text, known) for text in texts), cost
-
-
-def outcome_of(verdicts: Sequence[str], *, is_wanted: bool) -> Outcome:
-    """Of what an answer says of each expected claim; or, without ``is_wanted``, of each claim at issue."""
-    says = {SupportVerdict(verdict) for verdict in verdicts}
-    if not is_wanted:
-        if SupportVerdict.ENTAILS in says:
-            return Outcome.WRONG
-        return Outcome.UNDETERMINED if SupportVerdict.UNDETERMINED in says or not says else Outcome.CHANGED
-    if SupportVerdict.CONTRADICTS in says:
-        return Outcome.WRONG
-    if SupportVerdict.UNDETERMINED in says or not says:
-        return Outcome.UNDETERMINED
-    if says == {SupportVerdict.ENTAILS}:
-        return Outcome.RIGHT
-    return Outcome.INCOMPLETE if SupportVerdict.ENTAILS in says else Outcome.WRONG
 
 
 def _outcome(text: str, known: dict[str, Outcome]) -> Outcome:

@@ -10,7 +10,7 @@ import numpy as np
 from attr_core.protocols import Judge
 from attr_core.results import Cost, FloatArray, MaskArray, Support, SupportVerdict
 from attr_core.types import Claim, Segment
-from attr_core.values._judging import as_text, ask, disagreement, judgements
+from attr_core.values._judging import ask, disagreement, judgements
 
 __all__ = ["Joint", "is_open", "joined", "joint_of"]
 
@@ -55,7 +55,7 @@ def is_open(verdicts: Sequence[str]) -> bool:
 def joined(segments: Sequence[Segment], mask: MaskArray) -> Segment:
     """The kept segments as one text."""
     kept = [segment.text for segment, keep in zip(segments, mask, strict=True) if keep]
-    return as_text("together", "\n\n".join(kept))
+    return Segment.quoted("together", "\n\n".join(kept))
 
 
 def joint_of(

@@ -12,17 +12,12 @@ from numpy.typing import NDArray
 from attr_core.errors import BudgetExceededError, EngineError
 from attr_core.protocols import Judge
 from attr_core.results import FloatArray, Support, SupportVerdict
-from attr_core.types import Claim, Location, Segment, SegmentKind
+from attr_core.types import Claim, Segment
 
-__all__ = ["as_text", "ask", "disagreement", "judgements"]
+__all__ = ["ask", "disagreement", "judgements"]
 
 ENTAILS = SupportVerdict.ENTAILS.value
 UNDETERMINED = SupportVerdict.UNDETERMINED.value
-
-
-def as_text(name: str, text: str) -> Segment:
-    """A text that is judged like a segment of the context."""
-    return Segment(name, SegmentKind.ASSISTANT_TURN, text, (Location(0, 0, len(text)),))
 
 
 def ask(

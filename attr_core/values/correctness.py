@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +12,15 @@ from numpy.typing import NDArray
 from attr_core._text.refusals import declines
 from attr_core.claims import split_claims
 from attr_core.errors import ConfigurationError, InputError
+from attr_core.outcomes import Outcome, outcome_of
 from attr_core.protocols import Capability, Engine, Judge, Sampling
 from attr_core.results import Cost, FloatArray, MaskArray, SupportVerdict
 from attr_core.types import Claim, Generation, Segment, Target
 from attr_core.values._documents import document_groups
-from attr_core.values._judging import as_text, ask, judgements
+from attr_core.values._judging import ask, judgements
 from attr_core.values._regenerating import Regenerations
 
-__all__ = ["Correctness", "OutcomeName"]
-
-OutcomeName = Literal["right", "incomplete", "wrong", "refused", "undetermined"]
+__all__ = ["Correctness"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class _Mark:
     """What one answer amounts to, by the majority of judgements and by each."""
 
     value: float
-    outcome: OutcomeName
+    outcome: Outcome
     each: tuple[float, ...] = ()
 
 
@@ -220,7 +219,7 @@ class Correctness:
         """What the model says under each mask; one generation for each mask that was not asked for before."""
         return self._regenerations.texts(masks)
 
-    def outcomes(self, masks: MaskArray) -> list[OutcomeName]:
+    def outcomes(self, masks: MaskArray) -> list[Outcome]:
         """What the answer under each mask amounts to: ``right``, ``incomplete``, ``wrong``, ``refused``.
 
         ``undetermined`` where the judge could not say.
@@ -255,7 +254,7 @@ class Correctness:
         if unsaid:
             why = next((marks.reasons[text] for text in unsaid if marks.reasons.get(text)), "no reason given")
             notes.append(f"the judge could not say of {len(unsaid)} of {len(marks.known)} answers: {why}")
-        refused = [mark for mark in marks.known.values() if mark.outcome == "refused"]
+        refused = [mark for mark in marks.known.values() if mark.outcome is Outcome.REFUSED]
         if refused:
             notes.append(f"{len(refused)} of {len(marks.known)} different answers say nothing: they count as not right")
         if any(mark.each for mark in marks.known.values()) and np.isnan(self._judge_variance()):
@@ -273,9 +272,9 @@ class Correctness:
         marks = self._marks
         new = [text for text in dict.fromkeys(texts) if text not in marks.known]
         asked = [text for text in new if text.strip() and not declines(text)]
-        marks.known |= {text: _Mark(0.0, "refused") for text in new if text not in asked}
+        marks.known |= {text: _Mark(0.0, Outcome.REFUSED) for text in new if text not in asked}
         if asked:
-            columns = [as_text(f"a{n}", text) for n, text in enumerate(asked)]
+            columns = [Segment.quoted(f"a{n}", text) for n, text in enumerate(asked)]
             found = ask(self._judge, self._wanted, columns, question=self._question, repeats=self._repeats)
             marks.cost += found.cost
             marks.notes = tuple(dict.fromkeys([*marks.notes, *found.notes]))
@@ -287,11 +286,9 @@ class Correctness:
         return [marks.known[text] for text in texts]
 
 
-def _mark(said: NDArray[np.str_]) -> tuple[float, OutcomeName]:
+def _mark(said: NDArray[np.str_]) -> tuple[float, Outcome]:
     """The share and the outcome of an answer, from what it says of each expected claim."""
-    if (said == SupportVerdict.CONTRADICTS).any():
-        return 0.0, "wrong"
-    if (said == SupportVerdict.UNDETERMINED).any() or not said.size:
-        return float("nan"), "undetermined"
-    share = float((said == SupportVerdict.ENTAILS).mean())
-    return share, "right" if share == 1 else "incomplete" if share else "wrong"
+    outcome = outcome_of(said.tolist(), is_wanted=True)
+    if outcome is Outcome.UNDETERMINED:
+        return float("nan"), outcome
+    return (0.0 if outcome is Outcome.WRONG else float((said == SupportVerdict.ENTAILS).mean())), outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from dataclasses import replace
@@ -362,3 +363,13 @@ def test_a_right_answer_that_says_too_much_is_right_whatever_makes_it_say_less()
         trace, expected=sample.expected, engine=_WithoutScores(engine), judge=PerfectJudge(), db=":memory:"
     )
     assert (found.label, found.secondary) == ("ok", ())
+
+
+@pytest.mark.parametrize("label", ["parametric_answer", "generation_ignore", "misreading"])
+def test_a_label_that_rests_on_no_repair_has_no_confidence_in_one(label: str) -> None:
+    sample = _sample(label)
+    engine = _WithoutScores(sample.model)
+    engine.reproduces = True
+    found = _diagnosis(sample, engine=engine)
+    assert found.label == label
+    assert math.isnan(found.confidence)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attr_core.outcomes import Outcome
 from attr_core.results import Support, SupportVerdict
-from attr_core.support.outcome import Outcome, Standard, is_refusal, outcomes
+from attr_core.support.outcome import Standard, is_refusal, outcomes
 from attr_core.testing import ScriptedJudge
 from attr_core.types import Claim, Segment
 

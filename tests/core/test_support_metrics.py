@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from attr_core.errors import ConfigurationError, EngineError, InputError
 from attr_core.judge import LikelihoodJudge, LLMJudge
 from attr_core.results import SupportVerdict
-from attr_core.support.matrix import Judged, as_segment, judge_answer, reference_text
+from attr_core.support.matrix import Judged, judge_answer, reference_text
 from attr_core.support.metrics import (
     METRICS,
     Score,
@@ -38,7 +38,7 @@ from attr_core.support.metrics import (
     unfaithful_claims,
 )
 from attr_core.testing import AdditiveEngine, ScriptedJudge
-from attr_core.types import Claim, Document, Retrieval, Trace
+from attr_core.types import Claim, Document, Retrieval, Segment, Trace
 
 VERDICTS = {
     "e": SupportVerdict.ENTAILS,
@@ -87,7 +87,7 @@ def judged_of(
         ScriptedJudge({cell: VERDICTS[letter] for cell, letter in table.items()}),
         answer=answer,
         claims=claims,
-        segments=[as_segment(f"c{n}", text) for n, text in enumerate(texts)],
+        segments=[Segment.quoted(f"c{n}", text) for n, text in enumerate(texts)],
         question=question,
         expected=expected,
         wanted=wanted,
@@ -311,7 +311,7 @@ def test_evidence_says_nothing_that_needs_contradiction_or_relevance_and_is_call
         LikelihoodJudge(engine),
         answer=answer,
         claims=[Claim(0, 0, len(answer), answer)],
-        segments=[as_segment("c0", "The fair opened in 1911."), as_segment("c1", "It rained.")],
+        segments=[Segment.quoted("c0", "The fair opened in 1911."), Segment.quoted("c1", "It rained.")],
         question=QUESTION,
         expected="It opened in 1911, they say.",
     )
@@ -340,7 +340,7 @@ def test_missing_verdicts_are_not_counted_as_supported() -> None:
         LLMJudge(seven, retries=0, max_cells=100),
         answer="Answer.",
         claims=claims_of("A", 20),
-        segments=[as_segment("c0", "Segment 0.")],
+        segments=[Segment.quoted("c0", "Segment 0.")],
     )
     score = faithfulness(judged)
     assert (score.value, score.n, score.of) == (pytest.approx(5 / 7), 7, 20)
@@ -382,7 +382,7 @@ def test_a_row_that_fails_does_not_poison_the_mean() -> None:
 
     def row(judge: ScriptedJudge, verdict: str) -> Score:
         judge.verdicts = {("A0.", "Segment."): VERDICTS[verdict]}
-        segments = [as_segment("c0", "Segment.")]
+        segments = [Segment.quoted("c0", "Segment.")]
         try:
             return faithfulness(judge_answer(judge, answer="Yes.", claims=claims_of("A", 1), segments=segments))
         except EngineError as error:

@@ -90,9 +90,9 @@ assert worker.flush(60) and worker.stats.n_done == 3, worker.stats
 def test_a_child_forked_while_a_thread_was_inside_sqlite_is_told_so_and_does_not_hang(tmp_path: Path) -> None:
     program = f"""
 import signal
-from attr_core._storage import database
+from attr_core._storage import forks
 from attr_core.errors import StoreError
-database._FORK_SECONDS = 0.05
+forks.SECONDS = 0.05
 store = Store({str(tmp_path / "a.db")!r})
 inside, leave = threading.Event(), threading.Event()
 def use():

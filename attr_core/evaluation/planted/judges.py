@@ -36,9 +36,9 @@ class PerfectJudge:
 
     Examples
     --------
-    >>> from attr_core.support.matrix import as_segment
+    >>> from attr_core.types import Segment
     >>> claims = [Claim(0, 0, 38, "The Lorwyn Copper Mill opened in 1911.")]
-    >>> text = as_segment("d1", "The Lorwyn Copper Mill received its first guests in 1979.")
+    >>> text = Segment.quoted("d1", "The Lorwyn Copper Mill received its first guests in 1979.")
     >>> PerfectJudge().judge(claims, [text]).verdicts.tolist()
     [['contradicts']]
     """
