@@ -301,7 +301,11 @@ def _run_again(case: Case, facts: Facts, reruns: Reruns, thresholds: Thresholds)
     if not case.sources or facts.need in (Need.MISSING, Need.DROPPED) or facts.tool_errors:
         return facts
     every, others = tuple(range(len(case.sources))), _others(facts)
-    singles = [Intervention(unit) for unit in _suspicious(facts, case.suspects)][: thresholds.max_singles]
+    units = _suspicious(facts, case.suspects)
+    singles = [Intervention(unit) for unit in units[: thresholds.max_singles]]
+    if left := len(units) - len(singles):
+        told = f"{left} of {len(units)} segments were not removed one by one (max_singles), the least suspicious ones"
+        facts = replace(facts, notes=(*facts.notes, told))
     named = {
         "nothing": Intervention(every),
         "only_right": Intervention(others),

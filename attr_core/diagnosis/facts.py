@@ -83,9 +83,9 @@ class Facts:
     ``current`` are columns of the turn that asks, such as a context that was pasted into it. ``unchanged`` are the runs
     of the prompt as it was, ``nothing`` without any source, ``only_right`` with the right columns alone,
     ``without_right`` without those, ``reordered`` in the order that repaired, if one did. ``repair`` is the smallest
-    removal that was found to repair, ``of_units`` how many units it takes, ``other_question`` are the runs with another
-    question in place of the user's, ``other_without`` those without the culprits too. What was not run is ``None``.
-    ``trouble`` says why nothing, or not all, could be measured.
+    removal that was found to repair, ``of_units`` how many units it takes, ``is_smallest`` whether none of them can
+    stay. ``other_question`` are the runs with another question in place of the user's, ``other_without`` those without
+    the culprits too. What was not run is ``None``. ``trouble`` says why nothing, or not all, could be measured.
     """
 
     judged: Judged | None
@@ -112,6 +112,7 @@ class Facts:
     other_without: Trials | None = None
     repair: Trials | None = None
     of_units: int = 0
+    is_smallest: bool = True
     reordered: Trials | None = None
     unproved: tuple[Trials, ...] = ()
     p_value: float = math.nan

@@ -75,17 +75,19 @@ def smallest_repair(facts: Facts, reruns: Reruns, thresholds: Thresholds) -> Fac
             break
     if kept is None:
         return facts
-    left = thresholds.max_search
-    for unit in list(reversed(kept)):
+    untried = kept[: -thresholds.max_search] if thresholds.max_search else kept
+    for unit in list(reversed(kept[len(untried) :])):
         smaller = [one for one in kept if one != unit]
-        if not smaller or left <= 0:
-            break
-        left -= 1
-        if reruns.run([_removal(smaller)], times=times)[0].repairs:
+        if smaller and reruns.run([_removal(smaller)], times=times)[0].repairs:
             kept = smaller
     [found] = reruns.run([_removal(kept)], times=times)
     proved = prove(replace(facts, repair=None), [found], reruns, thresholds)
-    return replace(proved, of_units=len(kept)) if proved.repair is not None else proved
+    if proved.repair is None:
+        return proved
+    told = f"{len(untried)} of the removed were not put back one by one (max_search): fewer may do"
+    return replace(
+        proved, of_units=len(kept), notes=(*proved.notes, *([told] if untried else [])), is_smallest=not untried
+    )
 
 
 def _removal(units: Sequence[tuple[int, ...]]) -> Intervention:

@@ -229,7 +229,8 @@ def _compound(facts: Facts) -> Finding | None:
     """Only removing several repairs, and they have to do with the matter."""
     if not _is_misled(facts) or facts.of_units < 2 or not set(facts.culprits) & set(facts.wrong):
         return None
-    return Finding(Label.COMPOUND, facts.culprits, facts.repair, (*_without(facts), "leaving any of them in does not"))
+    told = ["leaving any of them in does not"] if facts.is_smallest else []
+    return Finding(Label.COMPOUND, facts.culprits, facts.repair, (*_without(facts), *told))
 
 
 def _instruction_injection(facts: Facts) -> Finding | None:

@@ -373,3 +373,12 @@ def test_a_label_that_rests_on_no_repair_has_no_confidence_in_one(label: str) ->
     found = _diagnosis(sample, engine=engine)
     assert found.label == label
     assert math.isnan(found.confidence)
+
+
+def test_what_the_search_left_out_is_told_and_nothing_is_called_the_smallest() -> None:
+    sample = _sample("compound")
+    found = _diagnosis(sample, thresholds=Thresholds(max_singles=1, max_search=0))
+    assert any("were not removed one by one" in note for note in found.notes)
+    assert any("fewer may do" in note for note in found.notes)
+    assert not any("leaving any" in told for told in found.evidence)
+    assert any("leaving any" in told for told in _diagnosis(sample).evidence)
